@@ -1,0 +1,91 @@
+"""What a check found, for a person to read."""
+
+from dataclasses import dataclass, field
+
+from gradcheck.decision import Verdict
+
+MOST_LINES = 20
+
+
+class GradientError(AssertionError):
+    """A gradient is wrong, or could not be shown to be right; the text is the report's."""
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The entry with the largest error over its bar."""
+
+    argument: str
+    index: tuple[int, ...]
+    actual: float
+    truth: float
+    error: float
+    bar: float
+
+    @property
+    def ratio(self) -> float:
+        """error / bar: above 1 is a failure."""
+        return self.error / self.bar if self.bar else (0.0 if self.error == 0 else float("inf"))
+
+    def __str__(self) -> str:
+        place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
+        return (
+            f"gradient of {self.argument}{place}: returned {self.actual:.12g}, truth {self.truth:.12g}, "
+            f"error {self.error:.2g} = {self.ratio:.2g} × bar {self.bar:.2g}"
+        )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One observation. `verdict` is what it makes of the whole check; "pass" marks a note."""
+
+    verdict: Verdict
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'note' if self.verdict == 'pass' else self.verdict}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a check.
+
+    verdict     "pass", "fail", or "inconclusive": nothing wrong was seen, but it could not have been seen
+    worst       the worst entry of all gradients, or None where none could be compared
+    error_bar   the bar of that entry
+    power       the smallest relative error that would have been seen in every gradient
+    findings    what else was seen, failures first
+    """
+
+    title: str
+    verdict: Verdict
+    worst: Worst | None = None
+    power: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+    n_entries: int = 0
+    n_evaluations: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict == "pass"
+
+    @property
+    def error_bar(self) -> float:
+        return self.worst.bar if self.worst else float("nan")
+
+    def assert_ok(self) -> None:
+        """Raise GradientError with this report as its text unless the verdict is "pass"."""
+        if not self.ok:
+            raise GradientError(str(self))
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.verdict.upper()} {self.title}: {self.n_entries} entries against complex step, "
+            f"{self.n_evaluations} forward evaluations, relative errors above {self.power:.1g} would show"
+        ]
+        if self.worst:
+            lines.append(f"  worst  {self.worst}")
+        lines += [f"  {finding}" for finding in self.findings]
+        if len(lines) > MOST_LINES:
+            lines[MOST_LINES - 1 :] = [f"  … and {len(lines) - MOST_LINES + 1} more findings"]
+        return "\n".join(lines)

@@ -1,0 +1,178 @@
+"""What is checked, brought into one form: a function of its floating arrays that returns outputs and a backward.
+
+An operation, a pair of functions and a layer differ only in where their arrays go in and their gradients come out.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Outputs: TypeAlias = tuple[Array, ...]
+Backward: TypeAlias = Callable[..., tuple[Any, ...]]
+Slot: TypeAlias = int | str  # an argument by position, or by keyword
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`run(arrays)` takes arrays in place of the original ones, and returns the floating outputs and a backward from one
+    cotangent an output to one gradient an array.
+
+    Where `parameters` is given, the last arrays are theirs; backward(dys, from_zero=False) adds to what `.grad` holds.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    slots: tuple[Slot, ...]
+    arrays: tuple[Array, ...]
+    run: Callable[[Sequence[Array]], tuple[Outputs, Backward]]
+    parameters: tuple[Any, ...] = ()
+
+
+class GradientCountError(Exception):
+    """The backward did not return one gradient for each floating array."""
+
+
+class Layer(Protocol):
+    forward: Callable[..., tuple[Any, Callable[..., Any]]]
+
+    def parameters(self) -> Mapping[str, Any]: ...
+
+
+def subject_of_op(
+    op: Callable[..., tuple[Any, Callable[..., Any]]], args: Sequence[Any], options: dict[str, Any]
+) -> Subject:
+    names = argument_names(op, args, options)
+    given: dict[Slot, Any] = dict(enumerate(args))
+    given.update(options)
+    arrays = {slot: given[slot] for slot in names if isinstance(given[slot], np.ndarray)}
+    floating = [slot for slot, array in arrays.items() if array.dtype.kind == "f"]
+    expected = [slot in floating for slot in arrays]
+
+    def run(replacements: Sequence[Array]) -> tuple[Outputs, Backward]:
+        call = {slot: copy.deepcopy(value) if is_generator(value) else value for slot, value in given.items()}
+        call.update(zip(floating, replacements, strict=True))
+        keywords = {slot: value for slot, value in call.items() if isinstance(slot, str)}
+        y, backward = op(*(call[i] for i in range(len(args))), **keywords)
+        return floating_outputs(y), lambda dys: one_per_array(backward(*dys), expected)
+
+    return Subject(
+        title=title_of(op),
+        names=tuple(names[slot] for slot in floating),
+        slots=tuple(floating),
+        arrays=tuple(given[slot] for slot in floating),
+        run=run,
+    )
+
+
+def subject_of_pair(
+    forward: Callable[..., Any], backward: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+) -> Subject:
+    def op(*args: Any, **options: Any) -> tuple[Any, Callable[..., Any]]:
+        return forward(*args, **options), lambda *dys: backward(*dys, *args, **options)
+
+    op.__name__ = title_of(forward)
+    op.__signature__ = signature_of(forward)  # type: ignore[attr-defined]
+    return subject_of_op(op, args, options)
+
+
+def subject_of_layer(layer: Layer, args: Sequence[Any], options: dict[str, Any]) -> Subject:
+    inputs = subject_of_op(layer.forward, args, options)
+    parameters: dict[str, Any] = {}
+    for name, parameter in layer.parameters().items():
+        if not any(parameter is known for known in parameters.values()):
+            parameters[name] = parameter
+    n_inputs = len(inputs.arrays)
+
+    def run(replacements: Sequence[Array]) -> tuple[Outputs, Backward]:
+        values = replacements[n_inputs:]
+        for parameter, value in zip(parameters.values(), values, strict=True):
+            parameter.value = value
+            parameter.grad = np.zeros(value.shape, value.dtype)
+        outputs, backward = inputs.run(replacements[:n_inputs])
+
+        def backward_of_all(dys: Sequence[Array], from_zero: bool = True) -> tuple[Any, ...]:
+            for parameter in parameters.values():
+                parameter.grad = np.zeros_like(parameter.grad) if from_zero else np.array(parameter.grad)
+            gradients = backward(dys)
+            return *gradients, *(parameter.grad for parameter in parameters.values())
+
+        return outputs, backward_of_all
+
+    return Subject(
+        title=type(layer).__name__,
+        names=(*inputs.names, *parameters),
+        slots=(*inputs.slots, *parameters),
+        arrays=(*inputs.arrays, *(parameter.value for parameter in parameters.values())),
+        run=run,
+        parameters=tuple(parameters.values()),
+    )
+
+
+@contextmanager
+def parameters_put_back(parameters: Sequence[Any]) -> Iterator[None]:
+    """Whatever happens inside, every parameter has its own `.value` and `.grad` afterwards."""
+    kept = [(parameter, parameter.value, parameter.grad) for parameter in parameters]
+    try:
+        yield
+    finally:
+        for parameter, value, grad in kept:
+            parameter.value, parameter.grad = value, grad
+
+
+def title_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except ValueError:  # some built-in functions have none
+        return None
+
+
+def argument_names(function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]) -> dict[Slot, str]:
+    """The name of every argument that is given, in the order of the signature."""
+    names: dict[Slot, str] = {}
+    signature = signature_of(function)
+    parameters = list(signature.parameters.values()) if signature else []
+    several = inspect.Parameter.VAR_POSITIONAL
+    for i in range(len(args)):
+        own = parameters[min(i, len(parameters) - 1)] if parameters else None
+        if own is not None and own.kind in (own.POSITIONAL_ONLY, own.POSITIONAL_OR_KEYWORD):
+            names[i] = own.name
+        else:
+            first = next((place for place, each in enumerate(parameters) if each.kind == several), 0)
+            names[i] = f"{parameters[first].name if parameters else 'arrays'}[{i - first}]"
+    order = [parameter.name for parameter in parameters]
+    for name in sorted(options, key=lambda name: order.index(name) if name in order else len(order)):
+        names[name] = name
+    return names
+
+
+def is_generator(value: Any) -> bool:
+    return isinstance(value, np.random.Generator)
+
+
+def floating_outputs(y: Any) -> Outputs:
+    outputs = y if isinstance(y, tuple | list) else (y,)
+    arrays = tuple(np.asarray(output) for output in outputs if isinstance(output, np.ndarray | np.generic | float | complex))
+    floating = tuple(array for array in arrays if array.dtype.kind in "fc")
+    if not floating:
+        raise ValueError(f"the forward must return a floating array or a tuple with one, got {type(y).__name__}")
+    return floating
+
+
+def one_per_array(gradients: Any, expected: list[bool]) -> tuple[Any, ...]:
+    """The gradients of the floating arrays; a None may stand in the place of any other array."""
+    given = tuple(gradients) if isinstance(gradients, tuple | list) else (gradients,)
+    if len(given) == sum(expected):
+        return given
+    if len(given) == len(expected) and all(g is None for g, wanted in zip(given, expected, strict=True) if not wanted):
+        return tuple(g for g, wanted in zip(given, expected, strict=True) if wanted)
+    raise GradientCountError(f"backward returned {len(given)} gradient(s) for {sum(expected)} floating array(s)")

@@ -1,0 +1,65 @@
+"""python -m npformer check: every operation is tried on random cases, and the verdicts are printed."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+SHOWN_FAULTS = 3  # of each operation
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = Parser(prog="python -m npformer", description="A Transformer in NumPy alone.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    check = commands.add_parser(
+        "check",
+        help="check every operation: values against plain loops, gradients by gradcheck, float32 against float64",
+    )
+    check.add_argument("operations", nargs="*", metavar="OPERATION", help="only these (default: all)")
+    check.add_argument("--seeds", type=int, default=50, metavar="N", help="random cases of each (default: 50)")
+    options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a console that lacks a character shows a question mark
+    from npformer.catalogue import OPERATIONS
+
+    unknown = [name for name in options.operations if name not in OPERATIONS]
+    if unknown:
+        check.error(f"no operation is called {unknown[0]!r}; there are {', '.join(OPERATIONS)}")
+    if options.seeds < 1:
+        check.error(f"--seeds must be at least 1, got {options.seeds}")
+    try:
+        return print_checks(options.operations or list(OPERATIONS), options.seeds)
+    except KeyboardInterrupt:
+        print("\nnpformer check: interrupted; the operations above were checked", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever was reading has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def print_checks(names: Sequence[str], n_seeds: int) -> int:
+    """Print a line an operation and then the faults; the exit status."""
+    from npformer.oracle.self_check import check_all
+
+    print(f"{'operation':<22}{'shapes tried':>12}{'worst error / bar':>19}   {'verdict':<24}{'seconds':>7}")
+    faults: list[str] = []
+    for outcome in check_all(names, n_seeds):
+        worst = f"{outcome.worst:.2g}"
+        row = f"{outcome.name:<22}{len(outcome.shapes):>12}{worst:>19}   {outcome.verdict:<24}{outcome.seconds:>7.1f}"
+        print(row, flush=True)
+        faults += outcome.faults[:SHOWN_FAULTS]
+    print(f"\n{len(names)} operations, {n_seeds} random cases of each: {'FAULTS FOUND' if faults else 'all right'}")
+    for fault in faults:
+        print(f"\n{fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

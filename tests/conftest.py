@@ -1,0 +1,17 @@
+"""The one Hypothesis profile, in force for every test."""
+
+import os
+
+from hypothesis import settings
+
+IN_CI = bool(os.environ.get("CI"))
+
+settings.register_profile(
+    "npformer",
+    deadline=None,  # nothing asserts on a time
+    max_examples=40,
+    print_blob=True,
+    derandomize=IN_CI,  # the same examples in every run, and
+    database=None if IN_CI else settings().database,  # none remembered from the last
+)
+settings.load_profile("npformer")

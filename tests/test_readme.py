@@ -1,0 +1,78 @@
+"""What README.md tells people to type works: its Python runs, its commands agree, its links lead somewhere."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FAILS_ON_PURPOSE = "<!-- fails on purpose -->"  # on the line before a block's fence, or with one empty line between
+
+
+class Block(NamedTuple):
+    line: int
+    language: str
+    text: str
+    fails_on_purpose: bool
+
+
+def blocks(page: str) -> list[Block]:
+    return [
+        Block(
+            line=page.count("\n", 0, match.start("text")) + 1,
+            language=match["language"],
+            text=match["text"],
+            fails_on_purpose=page[: match.start()].rstrip().endswith(FAILS_ON_PURPOSE),
+        )
+        for match in FENCE.finditer(page)
+    ]
+
+
+def command(name: str, language: str) -> str:
+    """The first block in a language between `<!-- name command -->` and the next such mark."""
+    _, _, rest = README.partition(f"<!-- {name} command -->\n")
+    section = re.split(r"^<!-- .* command -->$", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    return next(block.text for block in blocks(section) if block.language == language)
+
+
+EXAMPLES = [block for block in blocks(README) if block.language == "python"]
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 2
+
+
+@pytest.mark.parametrize("block", EXAMPLES, ids=lambda block: f"line {block.line}")
+def test_an_example_runs_as_it_stands(block):
+    program = compile("\n" * (block.line - 1) + block.text, str(ROOT / "README.md"), "exec")
+    namespace = {"__name__": "readme"}
+    if block.fails_on_purpose:
+        with pytest.raises(AssertionError):
+            exec(program, namespace)
+    else:
+        exec(program, namespace)
+
+
+@pytest.mark.parametrize(("name", "modules"), [("first", ["venv", "pip", "npformer"]), ("test", ["venv", "pip", "pytest"])])
+def test_a_command_is_one_line_and_the_same_on_every_system(name, modules):
+    for language in ("sh", "powershell"):
+        text = command(name, language)
+        assert text.count("\n") == 1
+        assert re.findall(r" -m (\w+)", text) == modules
+    arguments = [re.search(r" -m pip (.*?) ?(?:&&|;)", command(name, language))[1] for language in ("sh", "powershell")]
+    assert arguments[0] == arguments[1]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_a_link_leads_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_nothing_waits_to_be_filled_in():
+    assert re.findall(r"\w+-GOES-HERE", README) == []
