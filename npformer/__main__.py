@@ -1,6 +1,7 @@
 """python -m npformer check: every operation is tried on random cases, and the verdicts are printed."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -11,10 +12,33 @@ SHOWN_FAULTS = 3  # of each operation
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(2, f"{self.prog}: {' '.join(message.splitlines())}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a console that lacks a character shows a question mark
+    try:
+        try:
+            return run(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where what goes wrong can still be answered
+    except KeyboardInterrupt:
+        print("\nnpformer check: interrupted; the operations above were checked", file=sys.stderr)
+        return 130
+    except OSError as error:
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        if error.errno in (errno.EPIPE, errno.EINVAL):  # whoever was reading has seen enough; Windows says EINVAL
+            return 1
+        print(f"npformer check: {error}", file=sys.stderr)
+        return 2
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """The command line obeyed; the exit status."""
     parser = Parser(prog="python -m npformer", description="A Transformer in NumPy alone.")
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser(
@@ -24,9 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check.add_argument("operations", nargs="*", metavar="OPERATION", help="only these (default: all)")
     check.add_argument("--seeds", type=int, default=50, metavar="N", help="random cases of each (default: 50)")
     options = parser.parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a console that lacks a character shows a question mark
     from npformer.catalogue import OPERATIONS
 
     unknown = [name for name in options.operations if name not in OPERATIONS]
@@ -34,14 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check.error(f"no operation is called {unknown[0]!r}; there are {', '.join(OPERATIONS)}")
     if options.seeds < 1:
         check.error(f"--seeds must be at least 1, got {options.seeds}")
-    try:
-        return print_checks(options.operations or list(OPERATIONS), options.seeds)
-    except KeyboardInterrupt:
-        print("\nnpformer check: interrupted; the operations above were checked", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # whoever was reading has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    return print_checks(options.operations or list(OPERATIONS), options.seeds)
 
 
 def print_checks(names: Sequence[str], n_seeds: int) -> int:
@@ -55,7 +69,8 @@ def print_checks(names: Sequence[str], n_seeds: int) -> int:
         row = f"{outcome.name:<22}{len(outcome.shapes):>12}{worst:>19}   {outcome.verdict:<24}{outcome.seconds:>7.1f}"
         print(row, flush=True)
         faults += outcome.faults[:SHOWN_FAULTS]
-    print(f"\n{len(names)} operations, {n_seeds} random cases of each: {'FAULTS FOUND' if faults else 'all right'}")
+    what = "operation" if len(names) == 1 else "operations"
+    print(f"\n{len(names)} {what}, {n_seeds} random cases of each: {'FAULTS FOUND' if faults else 'all right'}")
     for fault in faults:
         print(f"\n{fault}")
     return 1 if faults else 0

@@ -1,39 +1,73 @@
 """The checks of arguments: each raises one sentence with the operation, the argument's name, the rule, and what came."""
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
+NO_NUMBERS = (bool, np.bool_, np.timedelta64)  # though Python or NumPy counts them among the integers
 
-def check_number(title: str, name: str, value: Any, *, low: float = -math.inf) -> None:
-    """A finite real number above `low`."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{title}: {name} must be a number, got {value!r}")
-    if not low < value < math.inf:  # NaN fails too
+
+def is_array(value: Any) -> TypeGuard[np.ndarray[Any, Any]]:
+    """A NumPy array, and neither a matrix nor a masked array, in which the same signs mean other things."""
+    if type(value) is np.ndarray:
+        return True
+    return isinstance(value, np.ndarray) and not isinstance(value, np.matrix | np.ma.MaskedArray)
+
+
+def shown(value: Any) -> str:
+    """What came, on one line."""
+    return f"an array of the shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+
+
+def kind(value: Any) -> str:
+    """The dtype of an array, the type of anything else."""
+    if is_array(value):
+        return str(value.dtype)
+    return f"a single {value.dtype}" if isinstance(value, np.generic) else type(value).__name__
+
+
+def check_number(title: str, name: str, value: Any, *, low: float = -math.inf) -> float:
+    """A finite real number above `low`, as Python's float: a NumPy number would impose its dtype on what it meets."""
+    if isinstance(value, NO_NUMBERS) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{title}: {name} must be a number, got {shown(value)}")
+    try:
+        number = float(value)
+    except OverflowError:  # an int beyond every float
+        number = math.inf
+    if not low < number < math.inf:  # NaN fails too
         rule = "finite" if low == -math.inf else f"finite and above {low:g}"
         raise ValueError(f"{title}: {name} must be {rule}, got {value}")
+    return number
 
 
-def check_probability(title: str, name: str, value: Any) -> None:
+def check_probability(title: str, name: str, value: Any) -> float:
     """A number p with 0 ≤ p < 1."""
-    check_number(title, name, value)
-    if not 0 <= value < 1:
+    p = check_number(title, name, value)
+    if not 0 <= p < 1:
         raise ValueError(f"{title}: {name} must be in [0, 1), got {value}")
+    return p
 
 
-def check_whole(title: str, name: str, value: Any) -> None:
-    """An integer; a bool is not one."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{title}: {name} must be an integer, got {value!r}")
+def check_whole(title: str, name: str, value: Any) -> int:
+    """An integer, as Python's int, which never overflows; a bool is not one."""
+    if isinstance(value, NO_NUMBERS) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{title}: {name} must be an integer, got {shown(value)}")
+    return int(value)
 
 
-def check_count(title: str, name: str, value: Any, *, low: int = 1, high: int | None = None) -> None:
+def check_count(title: str, name: str, value: Any, *, low: int = 1, high: int | None = None) -> int:
     """An integer from `low` to `high`, both included."""
-    check_whole(title, name, value)
-    if value < low or (high is not None and value > high):
+    count = check_whole(title, name, value)
+    if count < low or (high is not None and count > high):
         rule = f"at least {low}" if high is None else f"in {low} … {high}"
-        raise ValueError(f"{title}: {name} must be {rule}, got {value}")
+        raise ValueError(f"{title}: {name} must be {rule}, got {count}")
+    return count
+
+
+def check_offset(title: str, name: str, value: Any) -> int:
+    """An integer that float64 holds exactly, as it does all of them up to 2^53."""
+    return check_count(title, name, value, low=-(2**53), high=2**53)
 
 
 def check_axis(title: str, axis: Any, x: np.ndarray[Any, Any]) -> None:
@@ -51,9 +85,8 @@ def check_filled(title: str, name: str, array: np.ndarray[Any, Any]) -> None:
 
 def check_integers(title: str, name: str, array: Any) -> None:
     """An array of an integer dtype."""
-    if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, np.integer):
-        came = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise TypeError(f"{title}: {name} must be an array of integers, got {came}")
+    if not is_array(array) or array.dtype.kind not in "iu":
+        raise TypeError(f"{title}: {name} must be an array of integers, got {kind(array)}")
 
 
 def check_ids(title: str, name: str, ids: Any, *, limit: int, ignored: int | None = None) -> None:

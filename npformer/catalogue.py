@@ -154,7 +154,9 @@ VALUES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "normal": lambda rng, shape: rng.standard_normal(shape),
     "small": lambda rng, shape: 1e-3 * rng.standard_normal(shape),
     "wide": lambda rng, shape: 4 * rng.standard_normal(shape),
+    "left tail": lambda rng, shape: rng.standard_normal(shape) - 8,
     "offset": lambda rng, shape: 1e3 + rng.standard_normal(shape),
+    "far": lambda rng, shape: np.where(rng.random(shape) < 0.2, 1e3, 0.0) + rng.standard_normal(shape),
     "tied": lambda rng, shape: np.round(rng.standard_normal(shape)),
     "with −inf": lambda rng, shape: np.where(rng.random(shape) < 0.3, -np.inf, rng.standard_normal(shape)),
 }
@@ -233,9 +235,16 @@ OPERATIONS: dict[str, Operation] = {
             arrays={"x": "... D_in", "weight": "D_in D_out", "bias": ("", "D_out")},
             empty=("...",),
         ),
+        Operation(
+            functional.relu,
+            arrays=ROWS,
+            empty=("...", "D"),
+            values=("normal", "small", "tied", "offset"),
+            stopped=lambda case: {"x": case.arrays["x"] == 0},
+        ),
         *(
-            Operation(function, arrays=ROWS, empty=("...", "D"), values=("normal", "small", "wide", "tied", "offset"))
-            for function in (functional.relu, functional.gelu, functional.gelu_tanh)
+            Operation(function, arrays=ROWS, empty=("...", "D"), values=("normal", "small", "wide", "left tail", "offset"))
+            for function in (functional.gelu, functional.gelu_tanh)
         ),
         *(
             Operation(function, arrays=ROWS, empty=("...", "D"))
@@ -247,7 +256,7 @@ OPERATIONS: dict[str, Operation] = {
                 arrays=ROWS,
                 options={"axis": draw_axis},
                 empty=("...", "D"),
-                values=("normal", "small", "wide", "tied", "offset", "with −inf"),
+                values=("normal", "small", "wide", "tied", "offset", "far", "with −inf"),
             )
             for function in (functional.softmax, functional.log_softmax)
         ),
@@ -329,10 +338,10 @@ OPERATIONS: dict[str, Operation] = {
             options={
                 "targets": draw_ids("...", "V", ignored=-1),
                 "ignore_id": (-1,),
-                "label_smoothing": (None, 0.1, 1.0),
+                "label_smoothing": (None, 0.1, 0.9),
             },
             empty=("...",),
-            values=("normal", "small", "wide", "tied", "offset"),
+            values=("normal", "small", "wide", "tied", "offset", "far"),
         ),
         Operation(
             functional.sinusoidal_positions, options={"length": (7, 1, 0), "d_model": (6, 5, 1), "base": (None, 100.0)}

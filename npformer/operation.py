@@ -11,9 +11,12 @@
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from inspect import signature
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
+
+from npformer.arguments import is_array
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Backward: TypeAlias = Callable[[Array], Array]
@@ -33,13 +36,14 @@ def operation(**axes: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         code = function.__code__
         names = code.co_varnames[: code.co_argcount]  # those that may be given by position
         title = function.__name__
+        optional = {name for name, parameter in signature(function).parameters.items() if parameter.default is None}
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             arrays: dict[str, Any] = {
                 name: array
                 for name, array in (*zip(names, args, strict=False), *kwargs.items())
-                if name in letters and array is not None
+                if name in letters and not (array is None and name in optional)
             }
             dtype = common_dtype(title, arrays)
             match_axes(title, arrays, letters)
@@ -72,7 +76,7 @@ def common_dtype(title: str, arrays: Mapping[str, Any]) -> np.dtype[Any]:
     first = ""
     dtype = np.dtype(np.float64)
     for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):
+        if not is_array(array):
             raise TypeError(f"{title}: {name} must be a NumPy array, got {type(array).__name__}")
         if array.dtype not in DTYPES:
             raise TypeError(f"{title}: {name} must be float16, float32 or float64 in native byte order, got {array.dtype}")
@@ -106,9 +110,10 @@ def match_cotangents(
         raise TypeError(f"{title}: backward takes {len(shapes)} cotangent(s), got {len(cotangents)}")
     dys: list[Array] = []
     for dy, shape in zip(cotangents, shapes, strict=True):
-        if isinstance(dy, int | float) and shape == ():
-            dy = np.asarray(dy, dtype)
-        if not isinstance(dy, np.ndarray | np.generic):
+        if shape == () and isinstance(dy, int | float) and not isinstance(dy, bool):
+            with np.errstate(all="ignore"):
+                dy = np.asarray(dy, dtype)
+        if not is_array(dy) and not isinstance(dy, np.generic):
             raise TypeError(f"{title}: backward's dy must be a NumPy array, got {type(dy).__name__}")
         if dy.shape != shape:
             raise ValueError(f"{title}: backward's dy has the shape {dy.shape}, but the output has {shape}")

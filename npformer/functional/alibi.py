@@ -10,14 +10,14 @@ Source: Press, Smith and Lewis 2022, section 3, and its published code for other
 
 import numpy as np
 
-from npformer.arguments import check_count, check_whole
+from npformer.arguments import check_count, check_offset
 from npformer.operation import Array
 
 
 def alibi_slopes(n_heads: int) -> Array:
     """The slope of each head (n_heads,) in float64."""
-    check_count("alibi_slopes", "n_heads", n_heads)
-    power = 1 << (int(n_heads).bit_length() - 1)  # the largest power of two that is no larger
+    n_heads = check_count("alibi_slopes", "n_heads", n_heads)
+    power = 1 << (n_heads.bit_length() - 1)  # the largest power of two that is no larger
     slopes = 2.0 ** (-8 * np.arange(1, power + 1) / power)
     between = 2.0 ** (-4 * np.arange(1, 2 * power + 1, 2) / power)  # every other slope of twice as many heads
     return np.concatenate([slopes, between[: n_heads - power]])
@@ -29,9 +29,10 @@ def alibi_bias(n_heads: int, T: int, S: int, offset: int = 0) -> Array:
     Query i stands at position i + offset among the keys; a decoder that has seen S − T keys before passes offset = S − T,
     which is also its `causal`.
     """
-    check_count("alibi_bias", "T", T, low=0)
-    check_count("alibi_bias", "S", S, low=0)
-    check_whole("alibi_bias", "offset", offset)
+    n_heads = check_count("alibi_bias", "n_heads", n_heads)
+    T = check_count("alibi_bias", "T", T, low=0)
+    S = check_count("alibi_bias", "S", S, low=0)
+    offset = check_offset("alibi_bias", "offset", offset)
     distance = np.abs(np.arange(T)[:, None] + offset - np.arange(S))  # (T,S)
     bias: Array = -alibi_slopes(n_heads)[None, :, None, None] * distance
     return bias

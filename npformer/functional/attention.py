@@ -50,7 +50,9 @@ def attention(
     A query that may see no key gets 0. A hidden pair contributes exactly nothing, forward or backward, whatever its key,
     value or bias holds. TypeError for a mask that is not boolean; ValueError for shapes, for causal=True where T ≠ S.
     """
-    visible, scale = attention_options("attention", query, key, keep, bias, causal, window, scale, softcap, dropout, rng)
+    visible, scale, softcap = attention_options(
+        "attention", query, key, keep, bias, causal, window, scale, softcap, dropout, rng
+    )
     P, weigh_backward = weigh(query, key, visible, bias, scale, softcap)  # (B,G,R,T,S)
     B, H, T = query.shape[:3]
     S, V = value.shape[2:]

@@ -47,7 +47,7 @@ def attention_weights(
 
     They are the weights before dropout: `dropout` and `rng` may be given, as to `attention`, and change nothing.
     """
-    visible, scale = attention_options(
+    visible, scale, softcap = attention_options(
         "attention_weights", query, key, keep, bias, causal, window, scale, softcap, dropout, rng
     )
     P, weigh_backward = weigh(query, key, visible, bias, scale, softcap)
@@ -110,19 +110,16 @@ def attention_options(
     softcap: Any,
     dropout: Any,
     rng: Any,
-) -> tuple[Array | None, float]:
-    """The options checked: the visible pairs (b, G or 1, R or 1, T, S) or None, and the scale."""
+) -> tuple[Array | None, float, float | None]:
+    """The options checked: the visible pairs (b, G or 1, R or 1, T, S) or None, the scale, and the soft cap or None."""
     B, H, T, K = query.shape
     G, S = key.shape[1:3]
     if G == 0 or H % G:
         raise ValueError(f"{title}: key has {G} heads, which does not divide query's {H}")
     check_filled(title, "query", query)
-    if scale is None:
-        scale = 1 / math.sqrt(K)
-    check_number(title, "scale", scale)
-    if softcap is not None:
-        check_number(title, "softcap", softcap, low=0)
+    scale = 1 / math.sqrt(K) if scale is None else check_number(title, "scale", scale)
+    softcap = None if softcap is None else check_number(title, "softcap", softcap, low=0)
     check_probability(title, "dropout", dropout)
     check_generator(title, "rng", rng)
     visible = visible_pairs(title, (B, H, T, S), keep, bias, causal, window)
-    return None if visible is None else by_group(visible, G), float(scale)
+    return None if visible is None else by_group(visible, G), scale, softcap

@@ -18,7 +18,7 @@ Source: Goodfellow, Bengio and Courville 2016, section 6.2.2.3; label smoothing:
 
 import numpy as np
 
-from npformer.arguments import check_filled, check_ids, check_number, check_whole
+from npformer.arguments import check_filled, check_ids, check_probability, check_whole
 from npformer.functional.log_softmax import log_probabilities
 from npformer.operation import Array, Backward, operation
 
@@ -32,8 +32,8 @@ def cross_entropy(
     logits (..., V), targets (...) integers in 0 … V − 1, or equal to `ignore_id`, which may lie outside
     → (total (), count), and backward(dtotal) → dlogits (..., V); backward(1 / count) is the gradient of the mean.
 
-    Rows whose target is `ignore_id` are not read. If all are ignored, total and count are 0. 0 ≤ label_smoothing ≤ 1, as
-    in PyTorch with reduction="sum". ValueError for a target outside, with its place.
+    Rows whose target is `ignore_id` are not read. If all are ignored, total and count are 0. 0 ≤ label_smoothing < 1.
+    PyTorch's is the same with reduction="sum". ValueError for a target outside, with its place.
     """
     check_filled("cross_entropy", "logits", logits)
     if ignore_id is not None:
@@ -41,9 +41,7 @@ def cross_entropy(
     check_ids("cross_entropy", "targets", targets, limit=logits.shape[-1], ignored=ignore_id)
     if targets.shape != logits.shape[:-1]:
         raise ValueError(f"cross_entropy: targets {targets.shape} must have the shape of logits' rows {logits.shape[:-1]}")
-    check_number("cross_entropy", "label_smoothing", label_smoothing)
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"cross_entropy: label_smoothing must be between 0 and 1, got {label_smoothing}")
+    label_smoothing = check_probability("cross_entropy", "label_smoothing", label_smoothing)
     counted = np.ones(targets.shape, bool) if ignore_id is None else targets != ignore_id
     z = logits[counted]  # (..., V) → (N,V)
     row, target = np.arange(len(z)), targets[counted]  # (N,)

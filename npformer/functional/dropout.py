@@ -22,7 +22,7 @@ def dropout(x: Array, p: float, rng: np.random.Generator | None) -> tuple[Array,
     0 ≤ p < 1, otherwise ValueError. p = 0 is the identity, exactly, and so is rng = None: without chance nothing is
     dropped. The same state of `rng` gives the same mask, whatever the dtype of x.
     """
-    check_probability("dropout", "p", p)
+    p = check_probability("dropout", "p", p)
     check_generator("dropout", "rng", rng)
     m = dropout_factor(x, p, rng)
     y = x * m

@@ -11,6 +11,8 @@ Source: Hendrycks and Gimpel 2016, section 2.
 
 import math
 
+import numpy as np
+
 from npformer.functional.sigmoid import logistic
 from npformer.operation import Array, Backward, operation
 
@@ -29,7 +31,8 @@ def gelu_tanh(x: Array) -> tuple[Array, Backward]:
     y = x * gate
 
     def backward(dy: Array) -> Array:
-        dv = SLOPE * (1 + 3 * CUBIC * (x * x))
+        square = np.minimum(x * x, 1e4)  # where |x| > 100 the gate is flat, and 0·inf would be NaN
+        dv = SLOPE * (1 + 3 * CUBIC * square)
         dx: Array = dy * (gate + y * logistic(-v) * dv)
         return dx
 

@@ -28,7 +28,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array, eps: float = 1e-5) -> tuple[
     The variance is the biased one, eps stands inside the root, and both come from the centred row, so that a row with a
     large mean loses nothing. PyTorch and ONNX agree; some teaching code divides by the unbiased deviation plus eps.
     """
-    check_number("layer_norm", "eps", eps, low=0)
+    eps = check_number("layer_norm", "eps", eps, low=0)
     check_filled("layer_norm", "x", x)
     c = x - x.mean(-1, keepdims=True)
     c = c - c.mean(-1, keepdims=True)  # what rounding left of the first mean

@@ -9,6 +9,8 @@ dW_io = Σ x_i dy_o, which is xᵀ dy. The offset is added to every row: db = Σ
 Source: Rumelhart, Hinton and Williams 1986, equations 1, 6 and 7.
 """
 
+import math
+
 from npformer.operation import Array, Backwards, operation
 
 
@@ -27,8 +29,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, B
 
     def backward(dy: Array) -> tuple[Array, ...]:
         dx = dy @ weight.T  # (..., D_out)(D_out, D_in) → (..., D_in)
-        rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(0, weight.shape[0])  # (..., D_in) → (N, D_in)
-        drows = dy.reshape(rows.shape[0], weight.shape[1])  # (..., D_out) → (N, D_out)
+        n = math.prod(x.shape[:-1])
+        rows, drows = x.reshape(n, x.shape[-1]), dy.reshape(n, dy.shape[-1])  # (..., D) → (N, D)
         dweight = rows.T @ drows  # (D_in, N)(N, D_out) → (D_in, D_out)
         if bias is None:
             return dx, dweight

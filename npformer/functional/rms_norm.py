@@ -27,7 +27,7 @@ def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Backward
 
     eps stands inside the root. The gain is gamma itself; Gemma's checkpoints store gamma − 1.
     """
-    check_number("rms_norm", "eps", eps, low=0)
+    eps = check_number("rms_norm", "eps", eps, low=0)
     check_filled("rms_norm", "x", x)
     r = inverse_rms(x, eps)
     n = x * r
@@ -45,9 +45,12 @@ def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Backward
 def inverse_rms(x: Array, eps: float) -> Array:
     """1 / √(mean(x²) + eps) over the last axis, which is kept with size 1."""
     mean_square = (x * x).mean(-1, keepdims=True)
-    unit: Array | int = 1
-    if not np.isfinite(mean_square).all():  # the squares overflow: measure such a row in units of its largest entry
-        unit = np.maximum(np.abs(x.real).max(-1, keepdims=True), 1)
-        mean_square = ((x / unit) * (x / unit)).mean(-1, keepdims=True)
-    r: Array = 1 / (unit * np.sqrt(mean_square + eps / unit / unit))
+    fits = np.isfinite(mean_square)
+    if fits.all():
+        r: Array = 1 / np.sqrt(mean_square + eps)
+        return r
+    # A row whose squares overflow is measured in units of its largest entry.
+    unit = np.where(fits, 1, np.abs(x.real).max(-1, keepdims=True))
+    mean_square = ((x / unit) * (x / unit)).mean(-1, keepdims=True)
+    r = 1 / (unit * np.sqrt(mean_square + eps / unit / unit))
     return r

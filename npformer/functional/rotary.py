@@ -12,7 +12,7 @@ Source: Su et al. 2021, section 3.2.2.
 
 import numpy as np
 
-from npformer.arguments import check_integers, check_number
+from npformer.arguments import check_integers, check_number, shown
 from npformer.operation import Array, Backward, operation
 
 
@@ -27,7 +27,7 @@ def rotary(x: Array, positions: Array, base: float = 10000.0, layout: str = "hal
     2i + 1 (the paper, Llama as published by Meta). Weights made for one give plausible wrong numbers with the other.
     Angles are computed in float64 for every dtype.
     """
-    check_number("rotary", "base", base, low=0)
+    base = check_number("rotary", "base", base, low=0)
     check_integers("rotary", "positions", positions)
     K = x.shape[-1]
     if K % 2:
@@ -36,9 +36,9 @@ def rotary(x: Array, positions: Array, base: float = 10000.0, layout: str = "hal
         size not in (1, full) for size, full in zip(positions.shape[::-1], x.shape[-2::-1], strict=False)
     ):
         raise ValueError(f"rotary: positions {positions.shape} does not broadcast to x's {x.shape[:-1]}")
-    if layout not in ("half", "interleaved"):
-        raise ValueError(f'rotary: layout must be "half" or "interleaved", got {layout!r}')
-    angles = positions[..., None] * float(base) ** (-np.arange(0, K, 2) / K)  # (..., T) → (..., T, K/2)
+    if not isinstance(layout, str) or layout not in ("half", "interleaved"):
+        raise ValueError(f'rotary: layout must be "half" or "interleaved", got {shown(layout)}')
+    angles = positions[..., None] * base ** (-np.arange(0, K, 2) / K)  # (..., T) → (..., T, K/2)
     cos, sin = (part.astype(x.real.dtype) for part in (np.cos(angles), np.sin(angles)))
     half = slice(0, K // 2), slice(K // 2, K)
     interleaved = slice(0, K, 2), slice(1, K, 2)

@@ -16,11 +16,11 @@ from npformer.operation import Array
 
 def sinusoidal_positions(length: int, d_model: int, base: float = 10000.0) -> Array:
     """The table (length, d_model) in float64. An odd d_model ends with a sine that lacks its cosine."""
-    check_count("sinusoidal_positions", "length", length, low=0)
-    check_count("sinusoidal_positions", "d_model", d_model)
-    check_number("sinusoidal_positions", "base", base, low=0)
+    length = check_count("sinusoidal_positions", "length", length, low=0)
+    d_model = check_count("sinusoidal_positions", "d_model", d_model)
+    base = check_number("sinusoidal_positions", "base", base, low=0)
     even = np.arange(0, d_model, 2)
-    angles = np.arange(length)[:, None] * float(base) ** (-even / d_model)  # (length, ⌈D/2⌉)
+    angles = np.arange(length)[:, None] * base ** (-even / d_model)  # (length, ⌈D/2⌉)
     table = np.empty((length, d_model))
     table[:, 0::2] = np.sin(angles)
     table[:, 1::2] = np.cos(angles[:, : d_model // 2])

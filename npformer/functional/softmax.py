@@ -9,7 +9,7 @@ Backward. x_j moves its own y_j, and through the sum it moves every y_i: dy_i/dx
 The term taken off is the mean of dy under y. Softmax does not see a number added to all of x, so Σ dx = 0.
 
 For the same reason the largest x may be taken off before exp, which then never overflows. A row that is −inf everywhere
-has nothing to share out: its y and its dx are 0.
+has nothing to share out: its y and its dx are 0, and its dy is not read.
 
 Source: Bridle 1990, "normalised exponential".
 """
@@ -25,11 +25,14 @@ def softmax(x: Array, axis: int = -1) -> tuple[Array, Backward]:
     """Softmax along `axis`: x (...) → y (...), and backward(dy) → dx (...). ValueError for an axis that x lacks."""
     check_axis("softmax", axis, x)
     top = x.real.max(axis, keepdims=True, initial=-np.inf)
-    e = np.exp(x - np.where(top == -np.inf, 0, top))
+    blank = top == -np.inf
+    e = np.exp(x - np.where(blank, 0, top))
     total = e.sum(axis, keepdims=True)
-    y = e / np.where(total == 0, 1, total)
+    y = e / np.where(blank, 1, total)
 
     def backward(dy: Array) -> Array:
+        if blank.any():
+            dy = np.where(blank, 0, dy)
         dx: Array = y * (dy - (dy * y).sum(axis, keepdims=True))
         return dx
 

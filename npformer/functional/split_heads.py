@@ -18,7 +18,7 @@ def split_heads(x: Array, n_heads: int) -> tuple[Array, Backward]:
 
     ValueError where n_heads does not divide the features.
     """
-    check_count("split_heads", "n_heads", n_heads)
+    n_heads = check_count("split_heads", "n_heads", n_heads)
     B, T, D = x.shape
     if D % n_heads:
         raise ValueError(f"split_heads: n_heads = {n_heads} does not divide x's {D} features")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.arguments import check_whole
+from npformer.arguments import check_offset, check_whole, is_array, kind
 from npformer.operation import Array
 
 
@@ -27,9 +27,8 @@ def visible_pairs(
     T, S = sizes[2:]
     conditions = []
     if keep is not None:
-        if not isinstance(keep, np.ndarray) or keep.dtype != np.bool_:
-            came = keep.dtype if isinstance(keep, np.ndarray) else type(keep).__name__
-            raise TypeError(f"{title}: keep must be a boolean array, True where a query may attend, got {came}")
+        if not is_array(keep) or keep.dtype != np.bool_:
+            raise TypeError(f"{title}: keep must be a boolean array, True where a query may attend, got {kind(keep)}")
         conditions.append(four_axes(title, "keep", keep, sizes))
     if bias is not None:
         shut = four_axes(title, "bias", bias, sizes).real == -np.inf
@@ -71,8 +70,7 @@ def causal_offset(title: str, causal: Any, T: int, S: int) -> int | None:
                 f"say causal=0 for top-left alignment or causal={S - T} for bottom-right"
             )
         return 0
-    check_whole(title, "causal", causal)
-    return int(causal)
+    return check_offset(title, "causal", causal)
 
 
 def window_sides(title: str, window: Any) -> tuple[int, int]:
@@ -80,15 +78,14 @@ def window_sides(title: str, window: Any) -> tuple[int, int]:
     if isinstance(window, tuple | list):
         if len(window) != 2:
             raise ValueError(f"{title}: window must be W or (left, right), got {window!r}")
-        left, right = window
+        left = check_whole(title, "window's left", window[0])
+        right = check_whole(title, "window's right", window[1])
     else:
-        check_whole(title, "window", window)
+        window = check_whole(title, "window", window)
         left, right = window - 1, 0
-    check_whole(title, "window's left", left)
-    check_whole(title, "window's right", right)
     if left < 0 or right < 0:
         raise ValueError(f"{title}: window must leave room for the query's own place, got {window!r}")
-    return int(left), int(right)
+    return left, right
 
 
 def by_group(array: Array, n_groups: int) -> Array:
@@ -109,6 +106,7 @@ def sum_visible(pairs: Array, rows: Array, visible: Array | None) -> Array:
 
     In floating point 0·NaN is NaN, so rows that are not finite are left out of the product and added pair by pair.
     """
+    rows = np.ascontiguousarray(rows)  # another layout is summed in another order, and poison must not change a bit
     y: Array = pairs @ rows
     if visible is None or np.isfinite(y).all():
         return y

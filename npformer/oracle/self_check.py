@@ -67,12 +67,17 @@ def check_all(names: Sequence[str], n_seeds: int) -> Iterator[Outcome]:
         return
     starts = range(0, n_seeds, SEEDS_A_TASK)
     with ProcessPoolExecutor() as pool:
-        tasks = {
-            name: [pool.submit(check_operation, name, range(start, min(start + SEEDS_A_TASK, n_seeds))) for start in starts]
-            for name in names
-        }
-        for name in names:
-            yield sum((task.result() for task in tasks[name]), Outcome(name))
+        try:
+            tasks = {
+                name: [
+                    pool.submit(check_operation, name, range(start, min(start + SEEDS_A_TASK, n_seeds))) for start in starts
+                ]
+                for name in names
+            }
+            for name in names:
+                yield sum((task.result() for task in tasks[name]), Outcome(name))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def check_operation(name: str, seeds: Iterable[int]) -> Outcome:
@@ -89,12 +94,16 @@ def check_operation(name: str, seeds: Iterable[int]) -> Outcome:
 
 
 def check_case(case: Case) -> Outcome:
-    """All that is wrong with one case, each fault in words."""
-    outcome = Outcome(case.operation.name, {tuple(array.shape for array in (*case.arrays.values(), *outputs_of(case)))})
-    compare_values(case, outcome)
-    if case.operation.differentiable:
-        compare_gradients(case, outcome)
-        compare_float32(case, outcome)
+    """All that is wrong with one case, each fault in words; an exception is a fault."""
+    outcome = Outcome(case.operation.name)
+    try:
+        outcome.shapes.add(tuple(array.shape for array in (*case.arrays.values(), *outputs_of(case))))
+        compare_values(case, outcome)
+        if case.operation.differentiable:
+            compare_gradients(case, outcome)
+            compare_float32(case, outcome)
+    except Exception as error:
+        outcome.faults.append(f"{case}: {type(error).__name__}: {error}")
     return outcome
 
 

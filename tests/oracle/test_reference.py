@@ -296,7 +296,7 @@ def test_dropout():
     assert dropout(x, 0.75, [[True, False], [False, True]]) == [[4.0, 0.0], [0.0, 16.0]]
     assert dropout(x, 0.0, [[True, True], [True, True]]) == x
     assert dropout(x, 0.5, None) == x
-    assert dropout([NAN], 0.5, [False]) == [0.0]
+    assert math.isnan(dropout([NAN], 0.5, [False])[0])  # 0·NaN, as in IEEE arithmetic: dropping hides nothing
 
 
 def test_heads():
@@ -549,6 +549,26 @@ def test_float_and_decimal_agree(name, arguments, options):
 def test_every_reference_is_called_above():
     assert {name for name, _, _ in random_calls()} == set(reference.__all__)
     assert len(reference.__all__) == 22
+
+
+@pytest.mark.parametrize("kind", [float, Decimal])
+def test_axes_of_length_one(kind):
+    one, x = kind(1), [[kind(5)]]
+    results = [
+        (softmax(x), [[1]]),
+        (log_softmax(x), [[0]]),
+        (cross_entropy(x, [0], label_smoothing=0.5)[0], 0),
+        (layer_norm(x, [one], [kind(3)]), [[3]]),
+        (rms_norm(x, [one], eps=0), [[1]]),
+        (linear(x, [[kind(2)]], [one]), [[11]]),
+        (attention([[x]], [[x]], [[x]], causal=True, softcap=1), [[x]]),
+        (rotary(x, [7]), x),  # no pair, so nothing to turn
+        (sinusoidal_positions(1, 1, number=kind), [[0]]),
+        (alibi_bias(1, 1, 1, number=kind), [[[[0]]]]),
+    ]
+    for actual, expected in results:
+        assert actual == expected
+        assert {type(entry) for entry in flat(actual)} == {kind}
 
 
 def test_empty_axes():

@@ -5,7 +5,7 @@ from npformer.oracle.reference.nested import Nested, kind_of
 
 
 def dropout(x: Nested, p: Number, kept: Nested) -> Nested:
-    """y = x / (1 − p) where `kept`, else 0; `kept` is True or False for every entry of x, or None: no dropout.
+    """y = x·kept / (1 − p), where True counts 1 and False 0; kept = None is no dropout.
 
     Srivastava et al. 2014, section 4, with the scale moved from evaluation to training (section 10).
     """
@@ -14,4 +14,4 @@ def dropout(x: Nested, p: Number, kept: Nested) -> Nested:
     if isinstance(x, list):
         return [dropout(part, p, part_kept) for part, part_kept in zip(x, kept, strict=True)]
     number = kind_of(x)
-    return x / (1 - number(p)) if kept else number(0)
+    return x * int(kept) / (1 - number(p))

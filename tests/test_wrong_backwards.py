@@ -1,0 +1,54 @@
+"""Every fault that is put in on purpose is found by the property tests."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from npformer import functional
+from npformer.catalogue import OPERATIONS, RandomChooser
+from properties import faults
+from wrong_backwards import WRONG, Wrong
+
+
+def first_case_that_shows(wrong: Wrong) -> int | None:
+    """Of as many random cases as a property test tries, the first with a fault."""
+    operation = replace(OPERATIONS[wrong.operation], function=wrong.load())
+    for seed in range(settings().max_examples):
+        rng = np.random.default_rng(seed)
+        if faults(operation.draw(RandomChooser(rng), rng)):
+            return seed
+    return None
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_fault_is_found(wrong):
+    assert first_case_that_shows(wrong) is not None
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_has_been_got_wrong(name):
+    assert any(wrong.operation == name for wrong in WRONG)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_same_loading_without_a_fault_shows_none(name):
+    """Otherwise the loading itself would be what is found."""
+    line = "from npformer.operation import Array"
+    file = "alibi" if name.startswith("alibi") else name
+    assert first_case_that_shows(Wrong(name, line, line, "none", file)) is None
+
+
+def test_loading_a_fault_leaves_the_package_as_it_was():
+    before = sys.modules["npformer.functional.softmax"]
+    wrong = Wrong("softmax", "dx: Array = y * (dy", "dx: Array = 2 * y * (dy", "doubled")
+    assert wrong.load() is not functional.softmax
+    assert sys.modules["npformer.functional.softmax"] is before
+    assert sys.modules["npformer"].functional is functional
+
+
+def test_a_piece_that_no_longer_stands_in_the_file_is_an_error():
+    with pytest.raises(ValueError, match="0 times"):
+        Wrong("softmax", "no such line", "", "").load()

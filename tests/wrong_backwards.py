@@ -1,0 +1,402 @@
+"""Faults put in on purpose: for every operation, its lines got wrong as real code has got them wrong.
+
+Each replaces one piece of a file of npformer/functional. The property tests must find every one.
+"""
+
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import npformer
+
+FUNCTIONAL = Path(npformer.__file__).parent / "functional"
+
+
+@dataclass(frozen=True)
+class Wrong:
+    operation: str  # the operation that becomes wrong
+    right: str  # as it stands in `file`, once
+    wrong: str
+    fault: str
+    file: str = ""  # the operation's own unless given
+
+    @property
+    def path(self) -> Path:
+        return FUNCTIONAL / f"{self.file or self.operation}.py"
+
+    def __str__(self) -> str:
+        return f"{self.operation}: {self.fault}"
+
+    def source(self) -> str:
+        """The file with the fault in it."""
+        source = self.path.read_text(encoding="utf-8")
+        if source.count(self.right) != 1:
+            raise ValueError(f"{self}: {self.path.name} holds {self.right!r} {source.count(self.right)} times")
+        return source.replace(self.right, self.wrong)
+
+    def load(self) -> Callable[..., Any]:
+        """The wrong operation, from a copy of npformer.functional of its own; the real one stays as it is."""
+        with without_modules("npformer.functional"):
+            finder = Finder(f"npformer.functional.{self.path.stem}", self.path, self.source())
+            sys.meta_path.insert(0, finder)
+            try:
+                functional = importlib.import_module("npformer.functional")
+            finally:
+                sys.meta_path.remove(finder)
+            operation: Callable[..., Any] = getattr(functional, self.operation)
+            return operation
+
+
+class Finder(importlib.machinery.SourceFileLoader):
+    """Finds one module, and loads it from a source of its own."""
+
+    def __init__(self, name: str, path: Path, text: str) -> None:
+        super().__init__(name, str(path))
+        self.text = text
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return importlib.util.spec_from_file_location(name, self.path, loader=self) if name == self.name else None
+
+    def get_code(self, fullname: str) -> Any:
+        return compile(self.text, self.path, "exec")
+
+
+@contextmanager
+def without_modules(package: str):
+    """Inside, `package` is not loaded; afterwards it is as it was."""
+
+    def loaded():
+        return [name for name in sys.modules if name == package or name.startswith(f"{package}.")]
+
+    kept = {name: sys.modules.pop(name) for name in loaded()}
+    parent, _, child = package.rpartition(".")
+    try:
+        yield
+    finally:
+        for name in loaded():
+            del sys.modules[name]
+        sys.modules.update(kept)
+        setattr(sys.modules[parent], child, kept[package])
+
+
+ACTIVATIONS = [
+    Wrong("relu", "np.where(off, 0, dy)", "np.where(off, 0, 1.0) * np.ones_like(dy)", "dy is left out"),
+    Wrong("relu", "np.where(off, 0, dy)", "dy", "passes everything"),
+    Wrong("relu", "np.where(off, 0, dy)", "np.where(dy <= 0, 0, dy)", "rectifies dy and not by x"),
+    Wrong("relu", "np.where(off, 0, dy)", "np.where(off, 0, np.maximum(dy, 0))", "rectifies dy as well"),
+    Wrong("relu", "off = x.real <= 0", "off = x.real < 0", "slope 1 at 0"),
+    Wrong("sigmoid", "dy * y * logistic(-x)", "dy * logistic(-x)", "the factor y is missing"),
+    Wrong("sigmoid", "dy * y * logistic(-x)", "dy * y", "the factor 1 − y is missing"),
+    Wrong("sigmoid", "dy * y * logistic(-x)", "dy * logistic(y) * logistic(-y)", "the derivative taken at the output"),
+    Wrong("tanh", "dy * tanh_slope(x)", "dy * tanh_slope(y)", "the derivative taken at the output"),
+    Wrong("tanh", "dy * tanh_slope(x)", "dy * (1 - y)", "1 − y in place of 1 − y²"),
+    Wrong("tanh", "dy * tanh_slope(x)", "dy", "returns its argument unchanged"),
+    Wrong("silu", "gate + y * logistic(-x)", "gate", "the gate's own slope is missing"),
+    Wrong("silu", "gate + y * logistic(-x)", "y * logistic(-x)", "the gate held still is missing"),
+    Wrong("silu", "gate + y * logistic(-x)", "logistic(y) + y * logistic(-y)", "the derivative taken at the output"),
+    Wrong("gelu", "below + x * density", "below", "the density is missing"),
+    Wrong("gelu", "below + x * density", "below + density", "the factor x is missing"),
+    Wrong("gelu", "below + x * density", "0.5 * erfc(-y / math.sqrt(2)) + y * density", "taken at the output"),
+    Wrong("gelu", "/ math.sqrt(2 * math.pi)", "/ math.sqrt(2)", "a factor √π"),
+    Wrong("gelu", "np.exp(-x * x / 2)", "np.exp(-x * x)", "the exponent is doubled"),
+    Wrong(
+        "gelu",
+        "0.5 * erfc(-x / math.sqrt(2))",
+        "0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))",
+        "the tanh form in place of the exact one",
+    ),
+    Wrong("gelu", "0.5 * erfc(-x / math.sqrt(2))", "(1 - 0.5 * erfc(x / math.sqrt(2)))", "the left tail cancels"),
+    Wrong("gelu_tanh", "gate + y * logistic(-v) * dv", "gate", "the second term is missing"),
+    Wrong("gelu_tanh", "gate + y * logistic(-v) * dv", "gate + y * logistic(-v)", "the chain rule through u is missing"),
+    Wrong("gelu_tanh", "1 + 3 * CUBIC * square", "1 + CUBIC * square", "the factor 3 is missing"),
+    Wrong("gelu_tanh", "1 + 3 * CUBIC * square", "1 + 3 * 0.0447 * square", "a constant off in the fourth digit"),
+    Wrong("gelu_tanh", "1 + 3 * CUBIC * square", "1", "the cubic term is not differentiated"),
+]
+
+SOFTMAX_AND_LOSS = [
+    Wrong("softmax", "(dy - (dy * y).sum(axis, keepdims=True))", "dy", "the mean term is missing"),
+    Wrong("softmax", "(dy - (dy * y).sum(axis, keepdims=True))", "dy * (1 - y)", "only the diagonal of the Jacobian"),
+    Wrong("softmax", "(dy * y).sum(axis, keepdims=True)", "dy.sum(axis, keepdims=True)", "the mean is not weighted"),
+    Wrong("softmax", "(dy * y).sum(axis, keepdims=True)", "(dy * y).sum(-1, keepdims=True)", "the last axis always"),
+    Wrong("softmax", "dx: Array = y * (dy", "dx: Array = y / max(len(y), 1) * (dy", "divided by the batch size"),
+    Wrong("softmax", "np.exp(x - np.where(blank, 0, top))", "np.exp(x)", "the maximum is not subtracted"),
+    Wrong("softmax", "np.where(blank, 0, top)", "top", "a row of −inf is NaN"),
+    Wrong("log_softmax", "np.exp(y) * dy.sum(axis, keepdims=True)", "np.exp(y) * dy", "the sum is missing"),
+    Wrong("log_softmax", "dy - np.exp(y) * dy.sum(axis, keepdims=True)", "dy", "the whole second term is missing"),
+    Wrong("log_softmax", "np.exp(y) * dy.sum(", "y * dy.sum(", "log softmax in place of softmax"),
+    Wrong("log_softmax", "np.exp(y) * dy.sum(axis,", "np.exp(y) * dy.sum(-1,", "the last axis always"),
+    Wrong("log_softmax", "c - (np.log(n) + np.log1p(others / n))", "np.log(e / (n + others))", "log of a softmax that is 0"),
+    Wrong("log_softmax", "np.where(top == -np.inf, 0, top)", "top", "a row of −inf is NaN"),
+    Wrong("cross_entropy", "dlogits[counted] = dtotal * dz", "dlogits[counted] = dz", "dtotal is left out"),
+    Wrong(
+        "cross_entropy",
+        "dlogits[counted] = dtotal * dz",
+        "dlogits[counted] = dtotal * dz / max(len(z), 1)",
+        "divided by the count in one place only",
+    ),
+    Wrong(
+        "cross_entropy",
+        "dz[row, target] = np.expm1(log_softmax[row, target])",
+        "dz[z == z[row, target][:, None]] -= 1",
+        "the target is found by its value",
+    ),
+    Wrong("cross_entropy", "dz[row, target] = np.expm1", "dz[row, target] = -np.exp", "the target's own term is wrong"),
+    Wrong("cross_entropy", "            dz -= label_smoothing / z.shape[-1]\n", "", "smoothing left out of dz"),
+    Wrong("cross_entropy", "dz -= label_smoothing / z.shape[-1]", "dz -= label_smoothing", "smoothing not divided by V"),
+    Wrong("cross_entropy", "            dz[row, target] += label_smoothing\n", "", "the target keeps its full weight"),
+    Wrong(
+        "cross_entropy",
+        "total = total - label_smoothing * log_softmax.mean(-1).sum()",
+        "total = total - label_smoothing * log_probabilities(logits, -1).mean(-1).sum()",
+        "smoothing counts ignored rows",
+    ),
+    Wrong("cross_entropy", "targets != ignore_id", "targets == targets", "ignored rows are not ignored"),
+    Wrong("cross_entropy", "return (total, len(z))", "return (total, targets.size)", "ignored rows are counted"),
+    Wrong("cross_entropy", "return (total, len(z))", "return (total / len(z), len(z))", "the mean: NaN if all are ignored"),
+    Wrong(
+        "cross_entropy",
+        "log_softmax = log_probabilities(z, axis=-1)",
+        "log_softmax = np.log(np.exp(log_probabilities(z, axis=-1)))",
+        "log(softmax): infinite at a confident wrong logit",
+    ),
+    Wrong(
+        "cross_entropy", "dlogits = np.zeros(logits.shape, logits.dtype)", "dlogits = logits", "dlogits written into logits"
+    ),
+]
+
+NORMS = [
+    Wrong("layer_norm", "g - g.mean(-1, keepdims=True) - n", "g - n", "the mean term is missing"),
+    Wrong("layer_norm", " - n * (g * n).mean(-1, keepdims=True)", "", "the variance term is missing"),
+    Wrong("layer_norm", "n * (g * n).mean(-1", "c * (g * n).mean(-1", "the variance term lacks r"),
+    Wrong("layer_norm", "dx = r * (", "dx = (", "the factor r is missing"),
+    Wrong("layer_norm", "g = gamma * dy", "g = dy", "gamma is left out"),
+    Wrong(
+        "layer_norm",
+        "dx = r * (g - g.mean(-1, keepdims=True) - n * (g * n).mean(-1, keepdims=True))",
+        "dx = gamma * r * (dy - dy.mean(-1, keepdims=True) - n * (dy * n).mean(-1, keepdims=True))",
+        "gamma multiplied outside the reductions",
+    ),
+    Wrong("layer_norm", "(dy * n).sum(rows)", "(dy * c).sum(rows)", "dgamma from the centred row"),
+    Wrong("layer_norm", "(dy * n).sum(rows), dy.sum(rows)", "dy.sum(rows), (dy * n).sum(rows)", "dgamma and dbeta swapped"),
+    Wrong("layer_norm", "rows = tuple(range(dy.ndim - 1))", "rows = 0", "summed over the first axis only"),
+    Wrong("layer_norm", "dy.sum(rows)", "dy.mean(rows)", "dbeta is a mean"),
+    Wrong("layer_norm", "(g * n).mean(-1, keepdims=True))", "(g * n).sum(-1, keepdims=True))", "a sum in place of a mean"),
+    Wrong("layer_norm", "g = gamma * dy", "dy *= gamma\n        g = dy", "dy is overwritten"),
+    Wrong("layer_norm", "r = inverse_rms(c, eps)", "r = 1 / (c.std(-1, keepdims=True) + eps)", "eps outside the root"),
+    Wrong(
+        "layer_norm",
+        "r = inverse_rms(c, eps)",
+        "r = 1 / np.sqrt((x * x).mean(-1, keepdims=True) - x.mean(-1, keepdims=True) ** 2 + eps)",
+        "E[x²] − E[x]²",
+    ),
+    Wrong(
+        "layer_norm", "dx = r * (", "dx = inverse_rms(c, 0.0) * (", "eps left out of the backward: constant rows divide by 0"
+    ),
+    Wrong(
+        "layer_norm", "c = x - x.mean(-1, keepdims=True)", "c = x - x.mean(0, keepdims=True)", "centred over the first axis"
+    ),
+    Wrong("layer_norm", "n = c * r", "n = (c * r).astype(np.float32).astype(c.dtype)", "float32 inside"),
+    Wrong("rms_norm", " - n * (g * n).mean(-1, keepdims=True)", "", "the second term is missing"),
+    Wrong("rms_norm", "n * (g * n).mean(-1", "x * (g * n).mean(-1", "the second term lacks r"),
+    Wrong("rms_norm", "(g * n).mean(-1, keepdims=True))", "(g * n).sum(-1, keepdims=True))", "a sum in place of a mean"),
+    Wrong("rms_norm", "dx = r * (", "dx = (", "the factor r is missing"),
+    Wrong("rms_norm", "g = gamma * dy", "g = dy", "gamma is left out"),
+    Wrong("rms_norm", "(dy * n).sum(rows)", "(dy * x).sum(rows)", "dgamma before the norm"),
+    Wrong("rms_norm", "rows = tuple(range(dy.ndim - 1))", "rows = 0", "summed over the first axis only"),
+]
+
+TABLES_AND_MAPS = [
+    Wrong("linear", "dx = dy @ weight.T", "dx = dy @ weight", "the transpose is missing"),
+    Wrong("linear", "dweight = rows.T @ drows", "dweight = (drows.T @ rows).T * 2", "dweight doubled"),
+    Wrong("linear", "drows.sum(0)", "drows.mean(0)", "dbias is a mean"),
+    Wrong("linear", "drows.sum(0)", "drows.sum(0, keepdims=True)", "dbias of another shape"),
+    Wrong("linear", "drows.sum(0)", "drows[:1].sum(0)", "dbias of the first row only"),
+    Wrong(
+        "linear", "rows, drows = x.reshape(n, x.shape[-1])", "rows, drows = abs(x).reshape(n, x.shape[-1])", "|x| in dweight"
+    ),
+    Wrong("linear", "return dx, dweight, drows.sum(0)", "return dx, drows.sum(0), dweight", "two gradients swapped"),
+    Wrong("linear", "y = x @ weight", "y = x @ weight; x = x.real.astype('f4').astype(x.dtype)", "float32 inside"),
+    Wrong("embedding", "np.add.at(dtable, ids, dy)", "dtable[ids] = dy", "repeated ids: the last write wins"),
+    Wrong("embedding", "np.add.at(dtable, ids, dy)", "dtable[ids] += dy", "repeated ids: one of them counts"),
+    Wrong("embedding", "            dtable[padding_id] = 0\n", "            pass\n", "the padding row has a gradient"),
+    Wrong("embedding", "dtable[padding_id] = 0", "dtable[padding_id - 1] = 0", "the wrong row is stopped"),
+    Wrong(
+        "embedding",
+        "    def backward(dy: Array) -> Array:\n        dtable = np.zeros(table.shape, table.dtype)\n",
+        "    dtable = np.zeros(table.shape, table.dtype)\n\n    def backward(dy: Array) -> Array:\n",
+        "a second call accumulates into the first's result",
+    ),
+    Wrong("dropout", "dx: Array = dy * m", "dx: Array = dy", "the mask is missing"),
+    Wrong("dropout", "dx: Array = dy * m", "dx: Array = dy * (np.asarray(m) > 0)", "the factor 1/(1 − p) is missing"),
+    Wrong("dropout", "dx: Array = dy * m", "dx: Array = dy * dropout_factor(x, p, rng)", "a fresh mask"),
+    Wrong("dropout", "dx: Array = dy * m", "dx: Array = dy * (y / x)", "the mask read off y / x"),
+    Wrong("dropout", "kept / np.asarray(1 - p, x.dtype)", "kept * np.asarray(1, x.dtype)", "not scaled"),
+    Wrong(
+        "split_heads",
+        "y = x.reshape(B, T, n_heads, D // n_heads).swapaxes(1, 2)",
+        "y = x.reshape(B, n_heads, T, -1)",
+        "not transposed",
+    ),
+    Wrong("split_heads", "dy.swapaxes(1, 2).reshape(B, T, D)", "dy.reshape(B, T, D)", "the backward does not transpose"),
+    Wrong(
+        "merge_heads", "dy.reshape(B, T, H, K).swapaxes(1, 2)", "dy.reshape(B, H, T, K)", "the backward does not transpose"
+    ),
+]
+
+POSITIONS = [
+    Wrong("rotary", "return turn(dy, -sin)", "return turn(dy, sin)", "the backward turns the same way"),
+    Wrong("rotary", "return turn(dy, -sin)", "return dy", "the backward does not turn"),
+    Wrong("rotary", "a * sin + b * cos", "b * cos", "half of the rotation"),
+    Wrong("rotary", "half if layout", "interleaved if layout", "the layouts are mixed"),
+    Wrong("rotary", "angles = positions[..., None]", "angles = (positions[..., None] + 1)", "positions off by one"),
+    Wrong(
+        "rotary",
+        "(np.cos(angles), np.sin(angles))",
+        "(np.cos(angles), np.sin(angles.astype(np.float16)))",
+        "angles in half precision",
+    ),
+    Wrong("rotary", "np.arange(0, K, 2) / K", "np.arange(0, K, 2) / (K // 2)", "the exponent is doubled"),
+    Wrong("sinusoidal_positions", "angles[:, : d_model // 2]", "angles", "an odd d_model crashes"),
+    Wrong("sinusoidal_positions", "table[:, 0::2] = np.sin(angles)", "table[:, 0::2] = np.cos(angles)", "no sines"),
+    Wrong("alibi_bias", "np.arange(T)[:, None] + offset", "np.arange(T)[:, None]", "the offset is left out", file="alibi"),
+    Wrong(
+        "alibi_slopes",
+        "between[: n_heads - power]",
+        "between[1 : n_heads - power + 1]",
+        "the wrong slopes between",
+        file="alibi",
+    ),
+]
+
+WEIGHTS, VISIBLE = "attention_weights", "visibility"
+ATTENTION = [
+    Wrong("attention", "(P * m).swapaxes(-1, -2), dy", "P.swapaxes(-1, -2), dy", "dvalue from the weights before dropout"),
+    Wrong("attention", "dP = (dy @ v.swapaxes(-1, -2)) * m", "dP = dy @ v.swapaxes(-1, -2)", "the mask is missing in dP"),
+    Wrong("attention", "return dquery, dkey, dv, *dbias", "return dquery, dv, dkey, *dbias", "dkey and dvalue swapped"),
+    Wrong(
+        "attention",
+        "dv = sum_visible((P * m).swapaxes(-1, -2), dy, seen_by).sum(2)",
+        "dv = sum_visible((P * m).swapaxes(-1, -2), dy, seen_by).mean(2)",
+        "dvalue is a mean over the group",
+    ),
+    Wrong(
+        "attention",
+        "dv = sum_visible((P * m).swapaxes(-1, -2), dy, seen_by).sum(2)",
+        "dv = sum_visible((P * m).swapaxes(-1, -2), dy, seen_by)[:, :, 0]",
+        "dvalue not summed over the group",
+    ),
+    Wrong("attention", "dq = scale * sum_visible", "dq = sum_visible", "dquery lacks the scale", file=WEIGHTS),
+    Wrong(
+        "attention",
+        "q = scale * query.reshape(B, G, H // G, T, K)",
+        "q = query.reshape(B, G, H // G, T, K) / K",
+        "1/K in place of 1/√K",
+        file=WEIGHTS,
+    ),
+    Wrong(
+        "attention",
+        "sum_visible(ds.swapaxes(-1, -2), q, seen_by).sum(2)",
+        "sum_visible(ds.swapaxes(-1, -2), q, seen_by)[:, :, 0]",
+        "dkey not summed over the group",
+        file=WEIGHTS,
+    ),
+    Wrong(
+        "attention",
+        "sum_visible(ds.swapaxes(-1, -2), q, seen_by).sum(2)",
+        "sum_visible(ds.swapaxes(-1, -2), q / scale, seen_by).sum(2)",
+        "dkey lacks the scale",
+        file=WEIGHTS,
+    ),
+    Wrong(
+        "attention",
+        "q = scale * query.reshape(B, G, H // G, T, K)",
+        "q = scale * query.reshape(B, H // G, G, T, K).swapaxes(1, 2)",
+        "grouped heads tiled",
+        file=WEIGHTS,
+    ),
+    Wrong("attention", "np.tanh(raw / softcap)", "np.tanh(raw) ", "the cap is not divided out", file=WEIGHTS),
+    Wrong("attention", "ds * tanh_slope(raw / softcap)", "ds", "the cap's slope is missing", file=WEIGHTS),
+    Wrong(
+        "attention",
+        "tanh_slope(raw / softcap)",
+        "tanh_slope(s / softcap)",
+        "the cap's slope taken at the output",
+        file=WEIGHTS,
+    ),
+    Wrong(
+        "attention",
+        "dbias = () if bias is None else (sum_repeated(ds.reshape(B, H, *ds.shape[-2:]), bias),)",
+        "dbias = () if bias is None else (ds.reshape(B, H, *ds.shape[-2:]),)",
+        "dbias not summed over repeated axes",
+        file=WEIGHTS,
+    ),
+    Wrong(
+        "attention",
+        "s = np.where(visible, s, -np.inf)",
+        "s = np.where(visible, s, np.finfo(s.real.dtype).min)",
+        "a blind query attends uniformly",
+        file=WEIGHTS,
+    ),
+    Wrong(
+        "attention",
+        "ds = zero_hidden(softmax_backward(zero_hidden(dP, visible)), visible)",
+        "ds = dP",
+        "softmax is not differentiated",
+        file=WEIGHTS,
+    ),
+    Wrong(
+        "attention",
+        "softmax_backward(zero_hidden(dP, visible))",
+        "softmax_backward(dP)",
+        "poison enters through dP",
+        file=WEIGHTS,
+    ),
+    Wrong(
+        "attention",
+        "P = zero_hidden(P, visible)",
+        "P = P / np.where(P.sum(-1, keepdims=True) == 0, 0, 1)",
+        "a blind query is NaN",
+        file=WEIGHTS,
+    ),
+    Wrong("attention", "(ahead <= 0)[None, None]", "(ahead < 0)[None, None]", "causal off by one", file=VISIBLE),
+    Wrong("attention", "(ahead <= 0)[None, None]", "(ahead >= 0)[None, None]", "the future is visible", file=VISIBLE),
+    Wrong("attention", "- (c or 0)", "- (c or 0) * 0", "the alignment is ignored", file=VISIBLE),
+    Wrong(
+        "attention",
+        'conditions.append(four_axes(title, "keep", keep, sizes))',
+        'conditions.append(~four_axes(title, "keep", keep, sizes))',
+        "keep's polarity inverted",
+        file=VISIBLE,
+    ),
+    Wrong("attention", "left, right = window - 1, 0", "left, right = window, 0", "a window of W + 1", file=VISIBLE),
+    Wrong("attention", "(ahead <= right)", "(ahead < right)", "a window that lacks its right end", file=VISIBLE),
+    Wrong(
+        "attention",
+        'shut = four_axes(title, "bias", bias, sizes).real == -np.inf',
+        'shut = four_axes(title, "bias", bias, sizes).real < -1e30',
+        "a huge negative bias is a mask",
+        file=VISIBLE,
+    ),
+    Wrong("attention", "if visible is None or np.isfinite(y).all():", "if True:", "0·NaN from hidden keys", file=VISIBLE),
+    Wrong("attention_weights", "dq = scale * sum_visible", "dq = sum_visible", "dquery lacks the scale"),
+    Wrong(
+        "attention_weights",
+        "return weigh_backward(dP.reshape(P.shape))",
+        "return weigh_backward(dP.reshape(P.shape))[::-1]",
+        "gradients swapped",
+    ),
+    Wrong(
+        "attention_weights",
+        "dk = sum_visible(ds.swapaxes(-1, -2), q, seen_by).sum(2)",
+        "dk = sum_visible(ds.swapaxes(-1, -2), q, seen_by).mean(2)",
+        "dkey is a mean over the group",
+    ),
+]
+
+WRONG = [*ACTIVATIONS, *SOFTMAX_AND_LOSS, *NORMS, *TABLES_AND_MAPS, *POSITIONS, *ATTENTION]
