@@ -6,7 +6,13 @@ An entry agrees when |actual − truth| ≤ bar, one bar for a block (the gradie
 
 w is how far the truth itself moves when every input moves by one unit u in its last place: a function that magnifies
 rounding errors of its input has no digits beyond that to compare. f is the rounding of the output, seen from the input.
-Where the bar is wide against the block, a real fault could hide in it, and agreement proves nothing.
+
+A block whose truth lies within its own bar is zero to rounding: what is compared there is the rounding of what cancels on
+the way, and neither w nor f knows how large that is. Where such a block disagrees, its bar is widened by 30·v, v being how
+far the backward's own result wanders between points close by, at all of which the truth is zero.
+
+Where the bar is wide against the block, or for a zero block against f/u, the size that the gradient would have if nothing
+cancelled, a real fault could hide in it, and agreement proves nothing.
 """
 
 from dataclasses import dataclass
@@ -28,32 +34,51 @@ class Judgement:
     n_wrong: int
     index: tuple[int, ...]  # of the worst entry
     ratio: float  # its error over the bar
-    power: float  # the smallest error that would have been seen, over the largest entry; 0 for a block that is zero
+    power: float  # the smallest error that would have been seen, over the largest entry (zero block: over `natural`)
+    is_zero: bool = False  # to rounding
 
 
 def bar_of(truth: Array, moved: Array | float, rounding: float, rtol: float) -> float:
     """The bar of a block: `moved` is w, entry by entry or its maximum, and `rounding` f."""
-    return rtol * largest(truth) + MARGIN * (largest(np.asarray(moved)) + rounding)
+    bar = rtol * largest(truth) + MARGIN * (float(np.abs(moved).max(initial=0.0)) + rounding)
+    return float("inf") if np.isnan(bar) else bar
 
 
-def judge(actual: Array, truth: Array, bar: float) -> Judgement:
+def judge(
+    actual: Array, truth: Array, bar: float, natural: float = float("inf"), resolution: float = RESOLUTION
+) -> Judgement:
     """Compare one block. A NaN or an infinity on either side, or on both, is a failure."""
     if truth.size == 0:
         return Judgement("pass", 0, (), 0.0, 0.0)
-    with np.errstate(invalid="ignore"):
-        error = np.abs(actual - truth)
-    error = np.where(np.isfinite(actual) & np.isfinite(truth), error, np.inf)
-    wrong = ~(error <= bar) | ~np.isfinite(error)
-    n_wrong = int(np.count_nonzero(wrong))
+    error = distance(actual, truth)
+    n_wrong = int(np.count_nonzero(~(error <= bar) | np.isinf(error)))
     place = int(error.argmax())
     index = tuple(map(int, np.unravel_index(place, truth.shape)))
     worst = float(error.reshape(-1)[place])
-    ratio = worst / bar if bar else (0.0 if worst == 0 else float("inf"))
     size = largest(truth)
-    power = 0.0 if size <= bar else bar / size  # size ≤ bar: zero to rounding
-    verdict: Verdict = "fail" if n_wrong else "inconclusive" if power > RESOLUTION else "pass"
-    return Judgement(verdict, n_wrong, index, ratio, power)
+    is_zero = size <= bar
+    verdict: Verdict = "fail" if n_wrong else "pass"
+    power = over(bar, natural if is_zero else size)
+    if verdict == "pass" and power > resolution:
+        verdict = "inconclusive"
+    return Judgement(verdict, n_wrong, index, over(worst, bar), power, is_zero)
+
+
+def over(part: float, whole: float) -> float:
+    """part / whole, where 0/0 is 0 and an infinite part is infinitely large."""
+    if part == 0 or (np.isinf(whole) and np.isfinite(part)):
+        return 0.0
+    return part / whole if whole and np.isfinite(part) else float("inf")
+
+
+def distance(actual: Array, truth: Array) -> Array:
+    """|actual − truth|, infinite where one of them is not a number."""
+    numbers = np.isfinite(actual) & np.isfinite(truth)
+    with np.errstate(over="ignore"):
+        error: Array = np.abs(np.subtract(actual, truth, out=np.full(truth.shape, np.inf), where=numbers))
+    return error
 
 
 def largest(array: Array) -> float:
-    return float(np.abs(array).max(initial=0.0))
+    """The largest size of an entry that is a number; 0 if there is none."""
+    return float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))

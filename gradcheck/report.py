@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from gradcheck.decision import Verdict
+from gradcheck.decision import Verdict, over
 
 MOST_LINES = 20
+LONGEST_LINE = 400
 
 
 class GradientError(AssertionError):
@@ -25,12 +26,11 @@ class Worst:
     @property
     def ratio(self) -> float:
         """error / bar: above 1 is a failure."""
-        return self.error / self.bar if self.bar else (0.0 if self.error == 0 else float("inf"))
+        return over(self.error, self.bar)
 
     def __str__(self) -> str:
-        place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
         return (
-            f"gradient of {self.argument}{place}: returned {self.actual:.12g}, truth {self.truth:.12g}, "
+            f"gradient of {self.argument}{place(self.index)}: returned {self.actual:.12g}, truth {self.truth:.12g}, "
             f"error {self.error:.2g} = {self.ratio:.2g} × bar {self.bar:.2g}"
         )
 
@@ -53,7 +53,7 @@ class Report:
     verdict     "pass", "fail", or "inconclusive": nothing wrong was seen, but it could not have been seen
     worst       the worst entry of all gradients, or None where none could be compared
     error_bar   the bar of that entry
-    power       the smallest relative error that would have been seen in every gradient
+    power       the smallest relative error that would have been seen in every gradient; infinite where none was compared
     findings    what else was seen, failures first
     """
 
@@ -79,13 +79,27 @@ class Report:
             raise GradientError(str(self))
 
     def __str__(self) -> str:
+        if self.power < float("inf"):
+            power = f"relative errors above {self.power:.1g} would show"
+        else:
+            power = "none could be compared" if self.worst is None else "no error would show"
         lines = [
             f"{self.verdict.upper()} {self.title}: {self.n_entries} entries against complex step, "
-            f"{self.n_evaluations} forward evaluations, relative errors above {self.power:.1g} would show"
+            f"{self.n_evaluations} forward evaluations, {power}"
         ]
         if self.worst:
             lines.append(f"  worst  {self.worst}")
-        lines += [f"  {finding}" for finding in self.findings]
+        lines += [f"  {one_line(str(finding))}" for finding in self.findings]
         if len(lines) > MOST_LINES:
             lines[MOST_LINES - 1 :] = [f"  … and {len(lines) - MOST_LINES + 1} more findings"]
         return "\n".join(lines)
+
+
+def place(index: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, index))}]" if index else ""
+
+
+def one_line(text: str) -> str:
+    """A foreign error message may be long, and of many lines."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]} …"

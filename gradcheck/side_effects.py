@@ -5,52 +5,86 @@ Each probe runs the subject in an unusual but legal way, and compares with the g
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from gradcheck.decision import judge, largest
+from gradcheck.arrays import contents, copies, furthest, nudged
+from gradcheck.decision import MARGIN, bar_of, judge, largest
 from gradcheck.report import Finding
-from gradcheck.subject import Array, Subject
+from gradcheck.subject import Array, GradientCountError, Subject, said
+
+REPEAT_RTOL = 1e-10  # between runs with the same numbers, besides the bars
+
+
+def reversed_view(array: Array) -> Array:
+    return np.flip(np.flip(array).copy()) if array.ndim else array.copy()
+
 
 LAYOUTS: dict[str, Callable[[Array], Array]] = {
     "column-major": lambda array: array.copy(order="F"),
     "strided": lambda array: np.repeat(array[..., None], 2, axis=-1)[..., 0],
-    "reversed": lambda array: np.flip(np.flip(array).copy()),
+    "reversed": reversed_view,
 }
 
 
 @dataclass(frozen=True)
 class Ordinary:
-    """The ordinary run that every probe is compared with, and the bars of its outputs and gradients."""
+    """The ordinary run that every probe is compared with.
+
+    rounding       f of each gradient, which bounds the difference between two runs of the same code on the same arrays
+    output_bars    what another layout, in whose sums the terms come in another order, may change
+    gradient_bars  the same of the gradients
+    elsewhere      other arrays of the same shapes; None where the subject accepts no others
+    """
 
     subject: Subject
     arrays: Sequence[Array]
     dys: Sequence[Array]
     outputs: Sequence[Array]
     gradients: Sequence[Array]
+    rounding: Sequence[float]
     output_bars: Sequence[float]
     gradient_bars: Sequence[float]
+    elsewhere: Sequence[Array] | None
 
-    def differing_gradients(self, gradients: Sequence[Array], known: Sequence[Array] | None = None) -> list[str]:
+    def differing_gradients(
+        self, gradients: Sequence[Any], known: Sequence[Array] | None = None, bars: Sequence[float] | None = None
+    ) -> list[str]:
         names = [f"the gradient of {name}" for name in self.subject.names]
-        return differing(names, gradients, self.gradients if known is None else known, self.gradient_bars)
+        return differing(names, gradients, known or self.gradients, bars or self.gradient_bars)
 
-    def differing_outputs(self, outputs: Sequence[Array], known: Sequence[Array] | None = None) -> list[str]:
+    def differing_outputs(
+        self, outputs: Sequence[Array], known: Sequence[Array] | None = None, bars: Sequence[float] | None = None
+    ) -> list[str]:
         names = ["the output"] if len(self.outputs) == 1 else [f"output {i}" for i in range(len(self.outputs))]
-        return differing(names, outputs, self.outputs if known is None else known, self.output_bars)
+        return differing(
+            names, outputs, self.outputs if known is None else known, self.output_bars if bars is None else bars
+        )
+
+    @property
+    def repeat_bars(self) -> list[float]:
+        return [MARGIN * each for each in self.rounding]
 
 
 def side_effects(run: Ordinary) -> Iterator[Finding]:
     """All findings of all probes."""
-    yield from arrays_left_alone(run)
-    yield from read_only_arrays(run)
-    yield from other_layouts(run)
-    yield from zero_strides(run)
-    yield from called_again(run)
-    yield from called_late(run)
-    yield from zero_cotangent(run)
+    probes: list[tuple[str, Callable[[Ordinary], Iterator[Finding]]]] = [
+        ("when it is run a second time", arrays_left_alone),
+        ("on read-only arrays", read_only_arrays),
+        ("on arrays of another layout", other_layouts),
+        ("on zero-stride arrays", zero_strides),
+        ("when it is called again", called_again),
+        ("after another forward", called_late),
+        ("for dy = 0", zero_cotangent),
+    ]
     if run.subject.parameters:
-        yield from gradients_added(run)
+        probes.append(("without .grad set to zero", gradients_added))
+    for when, probe in probes:
+        try:
+            yield from probe(run)
+        except Exception as error:
+            yield Finding("fail", f"{when} it raises {said(error)}")
 
 
 def arrays_left_alone(run: Ordinary) -> Iterator[Finding]:
@@ -63,7 +97,7 @@ def arrays_left_alone(run: Ordinary) -> Iterator[Finding]:
     backward(dys)
     for name in changed(run.subject.names, arrays, before):
         yield Finding("fail", f"the backward overwrites {name}")
-    for name in changed([f"dy{i}" if i else "dy" for i in range(len(dys))], dys, dys_before):
+    for name in changed(names_of(dys), dys, dys_before):
         yield Finding("fail", f"the backward overwrites {name}")
 
 
@@ -80,16 +114,27 @@ def other_layouts(run: Ordinary) -> Iterator[Finding]:
 
 
 def zero_strides(run: Ordinary) -> Iterator[Finding]:
-    """Arrays that repeat one slice along their first axis without storing it twice."""
+    """Arrays that repeat one slice along their first axis without storing it twice.
+
+    Equal slices are a point of their own, where much may cancel or tie, so it has bars of its own.
+    """
     arrays = [np.broadcast_to(array[:1], array.shape) if array.ndim else array for array in run.arrays]
     dys = [np.broadcast_to(dy[:1], dy.shape) if dy.ndim else dy for dy in run.dys]
     try:
-        outputs, backward = run.subject.run(copies(arrays))
-        known_outputs, known_gradients = copies(outputs), copies(backward(copies(dys)))
+        outputs, gradients = results(run.subject, arrays, dys)
+        rng = np.random.default_rng(0)
+        runs = [results(run.subject, nudged(arrays, rng), nudged(dys, rng)) for _ in range(3)]
+    except GradientCountError:
+        raise
     except Exception as error:
-        yield Finding("pass", f"refuses arrays of equal slices: {type(error).__name__}: {error}")
+        yield Finding("pass", f"refuses arrays of equal slices: {said(error)}")
         return
-    yield from compared(run, "zero-stride", arrays, dys, known_outputs, known_gradients)
+    output_bars = [bar_of(y, furthest(y, [near[i] for near, _ in runs]), 0, REPEAT_RTOL) for i, y in enumerate(outputs)]
+    gradient_bars = [
+        run.gradient_bars[i] + bar_of(gradient, furthest(gradient, [near[i] for _, near in runs]), 0, REPEAT_RTOL)
+        for i, gradient in enumerate(gradients)
+    ]
+    yield from compared(run, "zero-stride", arrays, dys, (outputs, output_bars), (gradients, gradient_bars))
 
 
 def compared(
@@ -97,39 +142,46 @@ def compared(
     layout: str,
     arrays: Sequence[Array],
     dys: Sequence[Array],
-    known_outputs: Sequence[Array] | None = None,
-    known_gradients: Sequence[Array] | None = None,
+    known_outputs: tuple[Sequence[Array] | None, Sequence[float] | None] = (None, None),
+    known_gradients: tuple[Sequence[Array] | None, Sequence[float] | None] = (None, None),
 ) -> Iterator[Finding]:
     try:
         given, backward = run.subject.run(arrays)
         outputs = copies(given)
         gradients = backward(dys)
+    except GradientCountError as error:
+        yield Finding("fail", f"on {layout} arrays {error}")
+        return
     except Exception as error:
-        writes = "read-only" in str(error)
+        writes = "read-only" in str(error) and "buffer source" not in str(error)  # Cython's refusal of a read-only buffer
         text = "tries to write into a read-only array" if writes else f"refuses {layout} arrays"
-        yield Finding("fail" if writes else "pass", f"{text}: {type(error).__name__}: {error}")
+        yield Finding("fail" if writes else "pass", f"{text}: {said(error)}")
         return
     for name in (
-        *run.differing_outputs(outputs, known_outputs),
-        *run.differing_gradients(gradients, known_gradients),
+        *run.differing_outputs(outputs, *known_outputs),
+        *run.differing_gradients(gradients, *known_gradients),
     ):
         yield Finding("fail", f"{name} differs when the arrays are {layout}")
 
 
 def called_again(run: Ordinary) -> Iterator[Finding]:
-    """The same backward twice with the same cotangent, and the same forward twice."""
+    """The same backward twice with the same cotangent and once with another, and the same forward twice."""
     outputs, backward = run.subject.run(copies(run.arrays))
     kept_outputs = copies(outputs)
     first = backward(copies(run.dys))
     kept = copies(first)
-    second = backward(copies(run.dys))
-    for name in run.differing_outputs(kept_outputs):
+    second = copies(backward(copies(run.dys)))
+    backward([-2 * dy for dy in run.dys])
+    nothing = [0.0] * len(outputs)
+    for name in run.differing_outputs(kept_outputs, bars=nothing):
         yield Finding("fail", f"{name} of a second forward with the same arrays differs")
-    for name in run.differing_gradients(second, kept):
+    for name in run.differing_gradients(second, kept, run.repeat_bars):
         yield Finding("fail", f"{name} of a second backward with the same dy differs")
-    for name in run.differing_gradients(first, kept):
-        yield Finding("fail", f"{name} that a first backward returned is changed by the second")
-    for name in run.differing_outputs(outputs, kept_outputs):
+    for name in run.differing_gradients(kept, bars=run.repeat_bars):
+        yield Finding("fail", f"{name} of a second forward and backward differs")
+    for name in run.differing_gradients(first, kept, run.repeat_bars):
+        yield Finding("fail", f"{name} that one backward returned is changed by the next")
+    for name in run.differing_outputs(outputs, kept_outputs, nothing):
         yield Finding("fail", f"{name} is changed by the backward")
 
 
@@ -137,16 +189,21 @@ def called_late(run: Ordinary) -> Iterator[Finding]:
     """The backward of one point after the forward and the backward of another."""
     outputs, backward = run.subject.run(copies(run.arrays))
     kept = copies(outputs)
-    rng = np.random.default_rng(0)
-    elsewhere = [array * (1 + 0.3 * rng.random(array.shape)) for array in run.arrays]
-    _, other_backward = run.subject.run(elsewhere)
+    gradients = backward(copies(run.dys))
+    kept_gradients = copies(gradients)
+    if run.elsewhere is None:
+        yield Finding("pass", "accepts no other arrays, so that stale values could not be looked for")
+        return
+    _, other_backward = run.subject.run(copies(run.elsewhere))
     other_backward(copies(run.dys))
     if run.subject.parameters:  # a layer's values are read when it is called: give back those of this closure
         for parameter, value in zip(run.subject.parameters, run.arrays[-len(run.subject.parameters) :], strict=True):
             parameter.value = value
-    for name in run.differing_outputs(outputs, kept):
+    for name in run.differing_outputs(outputs, kept, [0.0] * len(outputs)):
         yield Finding("fail", f"{name} is changed by a later forward")
-    for name in run.differing_gradients(backward(copies(run.dys))):
+    for name in run.differing_gradients(gradients, kept_gradients, run.repeat_bars):
+        yield Finding("fail", f"{name} that one backward returned is changed by that of a later forward")
+    for name in run.differing_gradients(backward(copies(run.dys)), bars=run.repeat_bars):
         yield Finding("fail", f"{name} is stale: it is another after a forward elsewhere")
 
 
@@ -163,29 +220,35 @@ def gradients_added(run: Ordinary) -> Iterator[Finding]:
     _, backward = run.subject.run(copies(run.arrays))
     once = copies(backward(copies(run.dys)))
     twice = backward(copies(run.dys), from_zero=False)
-    names, bars = run.subject.names[n_inputs:], run.gradient_bars[n_inputs:]
+    names, bars = run.subject.names[n_inputs:], run.repeat_bars[n_inputs:]
     for name in differing(names, twice[n_inputs:], [2 * each for each in once[n_inputs:]], [2 * bar for bar in bars]):
         yield Finding("fail", f"the gradient of {name} is not added to what its .grad held")
 
 
-def copies(arrays: Sequence[Array]) -> list[Array]:
-    return [np.array(array, order="C") for array in arrays]
-
-
-def contents(arrays: Sequence[Array]) -> list[bytes]:
-    return [array.tobytes() for array in arrays]
+def results(subject: Subject, arrays: Sequence[Array], dys: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """The outputs and the gradients of one run on copies."""
+    outputs, backward = subject.run(copies(arrays))
+    return copies(outputs), copies(backward(copies(dys)))
 
 
 def changed(names: Sequence[str], arrays: Sequence[Array], before: Sequence[bytes]) -> list[str]:
     return [name for name, array, old in zip(names, arrays, before, strict=True) if array.tobytes() != old]
 
 
-def differing(names: Sequence[str], new: Sequence[Array], known: Sequence[Array], bars: Sequence[float]) -> list[str]:
+def names_of(dys: Sequence[Array]) -> list[str]:
+    return [f"dy{i}" if i else "dy" for i in range(len(dys))]
+
+
+def differing(names: Sequence[str], new: Sequence[Any], known: Sequence[Array], bars: Sequence[float]) -> list[str]:
     """The names of the arrays that are not the known ones within their bars; infinities and NaN must be the same."""
     differ = []
-    for name, array, old, bar in zip(names, new, known, bars, strict=True):
+    for name, given, old, bar in zip(names, new, known, bars, strict=True):
+        array = np.asarray(given)
+        if array.shape != old.shape or array.dtype != old.dtype:
+            differ.append(name)
+            continue
         numbers = np.isfinite(old)
-        same = np.shape(array) == old.shape and np.array_equal(array[~numbers], old[~numbers], equal_nan=True)
-        if not same or judge(array[numbers], old[numbers], bar + 1e-10 * largest(old[numbers])).n_wrong:
+        same = np.array_equal(array[~numbers], old[~numbers], equal_nan=True)
+        if not same or judge(array[numbers], old[numbers], bar + REPEAT_RTOL * largest(old)).n_wrong:
             differ.append(name)
     return differ

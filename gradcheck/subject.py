@@ -23,7 +23,8 @@ class Subject:
     """`run(arrays)` takes arrays in place of the original ones, and returns the floating outputs and a backward from one
     cotangent an output to one gradient an array.
 
-    Where `parameters` is given, the last arrays are theirs; backward(dys, from_zero=False) adds to what `.grad` holds.
+    `constants` are the integer and boolean arrays by name, which every run is given as they are. Where `parameters` is
+    given, the last arrays are theirs; backward(dys, from_zero=False) adds to what `.grad` holds.
     """
 
     title: str
@@ -31,11 +32,20 @@ class Subject:
     slots: tuple[Slot, ...]
     arrays: tuple[Array, ...]
     run: Callable[[Sequence[Array]], tuple[Outputs, Backward]]
+    constants: tuple[tuple[str, Array], ...] = ()
     parameters: tuple[Any, ...] = ()
 
 
 class GradientCountError(Exception):
     """The backward did not return one gradient for each floating array."""
+
+
+class WrongGradientsError(Exception):
+    """What the backward returned cannot be the gradients, whatever its numbers; `faults` says why."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
 
 
 class Layer(Protocol):
@@ -55,10 +65,13 @@ def subject_of_op(
     expected = [slot in floating for slot in arrays]
 
     def run(replacements: Sequence[Array]) -> tuple[Outputs, Backward]:
-        call = {slot: copy.deepcopy(value) if is_generator(value) else value for slot, value in given.items()}
-        call.update(zip(floating, replacements, strict=True))
+        call = {slot: fresh(value) for slot, value in given.items()}
+        call.update(zip(floating, map(np.asarray, replacements), strict=True))  # arithmetic makes numbers of 0-d arrays
         keywords = {slot: value for slot, value in call.items() if isinstance(slot, str)}
-        y, backward = op(*(call[i] for i in range(len(args))), **keywords)
+        returned = op(*(call[i] for i in range(len(args))), **keywords)
+        if not (isinstance(returned, tuple | list) and len(returned) == 2 and callable(returned[1])):
+            raise TypeError(f"{title_of(op)} must return (y, backward), got {type(returned).__name__}")
+        y, backward = returned
         return floating_outputs(y), lambda dys: one_per_array(backward(*dys), expected)
 
     return Subject(
@@ -67,6 +80,7 @@ def subject_of_op(
         slots=tuple(floating),
         arrays=tuple(given[slot] for slot in floating),
         run=run,
+        constants=tuple((names[slot], array) for slot, array in arrays.items() if slot not in floating),
     )
 
 
@@ -74,7 +88,8 @@ def subject_of_pair(
     forward: Callable[..., Any], backward: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
 ) -> Subject:
     def op(*args: Any, **options: Any) -> tuple[Any, Callable[..., Any]]:
-        return forward(*args, **options), lambda *dys: backward(*dys, *args, **options)
+        y = forward(*map(fresh, args), **{name: fresh(value) for name, value in options.items()})
+        return y, lambda *dys: backward(*dys, *map(fresh, args), **{name: fresh(value) for name, value in options.items()})
 
     op.__name__ = title_of(forward)
     op.__signature__ = signature_of(forward)  # type: ignore[attr-defined]
@@ -85,12 +100,14 @@ def subject_of_layer(layer: Layer, args: Sequence[Any], options: dict[str, Any])
     inputs = subject_of_op(layer.forward, args, options)
     parameters: dict[str, Any] = {}
     for name, parameter in layer.parameters().items():
-        if not any(parameter is known for known in parameters.values()):
+        if not isinstance(parameter.value, np.ndarray):
+            raise TypeError(f"the value of {name} must be an array, got {type(parameter.value).__name__}")
+        if parameter.value.dtype.kind == "f" and not any(parameter is known for known in parameters.values()):
             parameters[name] = parameter
     n_inputs = len(inputs.arrays)
 
     def run(replacements: Sequence[Array]) -> tuple[Outputs, Backward]:
-        values = replacements[n_inputs:]
+        values = [np.asarray(array) for array in replacements[n_inputs:]]
         for parameter, value in zip(parameters.values(), values, strict=True):
             parameter.value = value
             parameter.grad = np.zeros(value.shape, value.dtype)
@@ -110,6 +127,7 @@ def subject_of_layer(layer: Layer, args: Sequence[Any], options: dict[str, Any])
         slots=(*inputs.slots, *parameters),
         arrays=(*inputs.arrays, *(parameter.value for parameter in parameters.values())),
         run=run,
+        constants=inputs.constants,
         parameters=tuple(parameters.values()),
     )
 
@@ -132,7 +150,7 @@ def title_of(function: Callable[..., Any]) -> str:
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
-    except ValueError:  # some built-in functions have none
+    except (TypeError, ValueError):  # some built-in functions have none
         return None
 
 
@@ -155,8 +173,13 @@ def argument_names(function: Callable[..., Any], args: Sequence[Any], options: d
     return names
 
 
-def is_generator(value: Any) -> bool:
-    return isinstance(value, np.random.Generator)
+def fresh(value: Any) -> Any:
+    """A Generator as it was given, so that every call draws the same; anything else itself."""
+    return copy.deepcopy(value) if isinstance(value, np.random.Generator) else value
+
+
+def said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def floating_outputs(y: Any) -> Outputs:
@@ -171,8 +194,31 @@ def floating_outputs(y: Any) -> Outputs:
 def one_per_array(gradients: Any, expected: list[bool]) -> tuple[Any, ...]:
     """The gradients of the floating arrays; a None may stand in the place of any other array."""
     given = tuple(gradients) if isinstance(gradients, tuple | list) else (gradients,)
+    if gradients is None and not any(expected):
+        return ()
     if len(given) == sum(expected):
         return given
     if len(given) == len(expected) and all(g is None for g, wanted in zip(given, expected, strict=True) if not wanted):
         return tuple(g for g, wanted in zip(given, expected, strict=True) if wanted)
     raise GradientCountError(f"backward returned {len(given)} gradient(s) for {sum(expected)} floating array(s)")
+
+
+def gradients_of(subject: Subject, backward: Backward, dys: Sequence[Array], arrays: Sequence[Array]) -> list[Array]:
+    """Copies of the gradients, if there is one of the right shape and dtype for every array."""
+    try:
+        gradients = backward(dys)
+    except GradientCountError as error:
+        raise WrongGradientsError([str(error)]) from error
+    except Exception as error:
+        raise WrongGradientsError([f"the backward raises {said(error)}"]) from error
+    faults = []
+    for name, array, gradient in zip(subject.names, arrays, gradients, strict=True):
+        if not isinstance(gradient, np.ndarray | np.generic):
+            faults.append(f"the gradient of {name} is {type(gradient).__name__}, not an array")
+        elif gradient.shape != array.shape:
+            faults.append(f"the gradient of {name} has the shape {gradient.shape}, {name} has {array.shape}")
+        elif gradient.dtype != array.dtype:
+            faults.append(f"the gradient of {name} is {gradient.dtype}, {name} is {array.dtype}")
+    if faults:
+        raise WrongGradientsError(faults)
+    return [np.array(gradient, order="C") for gradient in gradients]

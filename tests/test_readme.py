@@ -74,5 +74,7 @@ def test_a_link_leads_somewhere(page):
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
-def test_nothing_waits_to_be_filled_in():
-    assert re.findall(r"\w+-GOES-HERE", README) == []
+def test_the_report_that_is_shown_is_the_one_that_is_printed(capsys):
+    page = re.search(r"```python\n(?P<program>[^`]*)```\n\nIt prints:\n\n```text\n(?P<output>.*?)```", README, re.DOTALL)
+    exec(compile(page["program"], "README.md", "exec"), {"__name__": "readme"})
+    assert capsys.readouterr().out == page["output"]

@@ -1,0 +1,119 @@
+"""One check, from the first call to the report."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gradcheck.arrays import FACTORS, UNIT, furthest, natural_size
+from gradcheck.comparison import Block, compared, stopped_entries_moved, verdicts, without_truth, worst_of
+from gradcheck.complex_step import ComplexUnsafeError
+from gradcheck.decision import Verdict, bar_of, distance
+from gradcheck.low_precision import faults_in_low_precision
+from gradcheck.report import Finding, Report, Worst
+from gradcheck.runs import InconclusiveError, Runs, ordinary_runs
+from gradcheck.second_point import second_point
+from gradcheck.side_effects import Ordinary, side_effects
+from gradcheck.subject import Array, Subject, WrongGradientsError
+
+
+class Examination:
+    def __init__(self, subject: Subject, skip: list[Array], rtol: float, seed: int) -> None:
+        self.skip, self.rtol = skip, rtol
+        self.rng = np.random.default_rng(seed)
+        self.findings: list[Finding] = []
+        self.blocks: list[Block] = []
+        self.excused: set[int] = set()
+        self.n_evaluations = 0
+
+        def counted(arrays: Sequence[Array]) -> Any:
+            self.n_evaluations += 1
+            return subject.run(arrays)
+
+        self.subject = replace(subject, run=counted)
+
+    def report(self) -> Report:
+        with self.constants_put_back(), np.errstate(all="ignore"):
+            try:
+                for finding in self.look():
+                    self.findings.append(finding)  # one by one: those before an exception stay
+            except WrongGradientsError as error:
+                self.findings += [Finding("fail", fault) for fault in error.faults]
+            except InconclusiveError as error:
+                self.findings.append(Finding("inconclusive", str(error)))
+        return self.concluded()
+
+    def look(self) -> Iterator[Finding]:
+        runs = ordinary_runs(self.subject, self.skip, self.rng)
+        yield from stopped_entries_moved(runs)
+        if not runs.nearby:
+            yield Finding("inconclusive", "accepts no arrays that differ in the last place, so its rounding is not known")
+        try:
+            self.blocks = compared(runs, self.rtol, self.rng)
+            yield from verdicts(runs, self.blocks, self.excused)
+            if not any(block.judgement.n_wrong for block in self.blocks):
+                yield from second_point(runs, self.rtol, self.rng)
+        except ComplexUnsafeError as error:
+            yield Finding("inconclusive", f"the forward is not complex-safe: {error}")
+            yield from without_truth(runs)
+        yield from side_effects(self.ordinary(runs))
+        if any(array.dtype != np.float64 for array in self.subject.arrays):
+            yield from faults_in_low_precision(self.subject, self.skip, self.rtol, self.rng)
+
+    def ordinary(self, runs: Runs) -> Ordinary:
+        """What side effects are looked for with. Without a truth the bars are those of the backward's own rounding."""
+        rounding = [UNIT * natural_size(runs.cotangents[0], runs.outputs, array) for array in runs.arrays]
+
+        def bar(known: Array, moved: list[Array], rounding: float) -> float:
+            return bar_of(known, furthest(known, moved, FACTORS), rounding, self.rtol)
+
+        return Ordinary(
+            subject=runs.subject,
+            arrays=runs.arrays,
+            dys=runs.cotangents[0],
+            outputs=runs.outputs,
+            gradients=runs.gradients[0],
+            rounding=rounding,
+            output_bars=[bar(y, [near.outputs[i] for near in runs.nearby], 0.0) for i, y in enumerate(runs.outputs)],
+            gradient_bars=[block.layout_bar for block in self.blocks if block.k == 0]
+            or [
+                bar(gradient, [near.gradients[0][i] for near in runs.nearby], rounding[i])
+                for i, gradient in enumerate(runs.gradients[0])
+            ],
+            elsewhere=runs.elsewhere,
+        )
+
+    @contextmanager
+    def constants_put_back(self) -> Iterator[None]:
+        """Whatever happens inside, the integer and boolean arrays have their own contents afterwards."""
+        kept = [(name, array, array.copy()) for name, array in self.subject.constants]
+        try:
+            yield
+        finally:
+            for name, array, before in kept:
+                if array.tobytes() != before.tobytes():
+                    array[...] = before
+                    self.findings.append(Finding("fail", f"{name} is overwritten"))
+
+    def concluded(self) -> Report:
+        order: tuple[Verdict, ...] = ("fail", "inconclusive", "pass")
+        findings = sorted(self.findings, key=lambda finding: order.index(finding.verdict))
+        worst = worst_of(self.blocks, self.excused)
+        n_entries = sum(array.size for array in self.subject.arrays)
+        nothing = float("inf") if n_entries else 0.0
+        return Report(
+            title=self.subject.title,
+            verdict=findings[0].verdict if findings else "pass",
+            worst=self.worst_entry(worst) if worst else None,
+            power=max((block.judgement.power for block in self.blocks), default=nothing),
+            findings=findings,
+            n_entries=n_entries,
+            n_evaluations=self.n_evaluations,
+        )
+
+    def worst_entry(self, block: Block) -> Worst:
+        at = block.judgement.index
+        error = float(distance(block.actual, block.truth)[at])
+        return Worst(self.subject.names[block.i], at, float(block.actual[at]), float(block.truth[at]), error, block.bar)

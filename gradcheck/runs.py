@@ -1,0 +1,126 @@
+"""The ordinary runs of what is checked, from which everything else is measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradcheck.arrays import (
+    UNIT,
+    copies,
+    dense,
+    furthest,
+    neighbours,
+    nudged,
+    one_output_at_a_time,
+    random_directions,
+)
+from gradcheck.subject import Array, Subject, gradients_of, said
+
+# One-hot or unit cotangents cannot see a backward that squares, clips, rectifies or normalises dy.
+COTANGENT_SCALES = (1.0, -3.0, 1e3, 1e-6)
+AROUND = 2.0**-20
+
+
+class InconclusiveError(Exception):
+    """Nothing can be said of the gradients; the text says why."""
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """A run on arrays and cotangents that differ a little from the given ones."""
+
+    arrays: list[Array]
+    outputs: list[Array]
+    gradients: list[list[Array]]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The run on float64 copies of the given arrays, with the gradients of every array for every set of cotangents.
+
+    skip       for every array the entries that are stopped
+    nearby     three runs where every number differs by a few units; none where the subject accepts no other arrays
+    around     three runs a little further away, likewise
+    elsewhere  a point far away, likewise
+    """
+
+    subject: Subject
+    skip: Sequence[Array]
+    arrays: list[Array]
+    outputs: list[Array]
+    cotangents: list[list[Array]]
+    gradients: list[list[Array]]
+    nearby: list[Nearby]
+    around: list[Nearby]
+    elsewhere: list[Array] | None
+
+    def noise(self, k: int, i: int) -> float:
+        """v: how far the backward's own result wanders around."""
+        noise = furthest(self.gradients[k][i], [run.gradients[k][i] for run in (*self.nearby, *self.around)])
+        return noise if np.isfinite(noise) else 0.0
+
+
+def ordinary_runs(subject: Subject, skip: Sequence[Array], rng: np.random.Generator) -> Runs:
+    """Raises what the subject itself raises on its own arrays; WrongGradientsError; InconclusiveError."""
+    arrays = [np.array(array, np.float64, order="C") for array in subject.arrays]
+    given, backward = subject.run(copies(subject.arrays))
+    if any(array.dtype != np.float64 for array in subject.arrays):
+        try:
+            given, backward = subject.run(copies(arrays))
+        except Exception as error:
+            raise InconclusiveError(f"refuses float64 copies of its arrays: {said(error)}") from error
+    outputs = copies(given)
+    if any(np.iscomplexobj(y) for y in outputs):
+        raise InconclusiveError("returns a complex output for real arrays")
+    cotangents = [dense(outputs, scale, rng) for scale in COTANGENT_SCALES]
+    if len(outputs) > 1:  # so that a small output does not hide behind a large one
+        cotangents += one_output_at_a_time(cotangents[0])
+    return Runs(
+        subject=subject,
+        skip=skip,
+        arrays=arrays,
+        outputs=outputs,
+        cotangents=cotangents,
+        gradients=[gradients_of(subject, backward, copies(dys), arrays) for dys in cotangents],
+        nearby=runs_nearby(subject, arrays, cotangents, rng, UNIT),
+        around=runs_nearby(subject, arrays, cotangents, rng, AROUND),
+        elsewhere=another_point(subject, arrays, outputs, skip, rng),
+    )
+
+
+def runs_nearby(
+    subject: Subject, arrays: Sequence[Array], cotangents: Sequence[Sequence[Array]], rng: np.random.Generator, unit: float
+) -> list[Nearby]:
+    def run(point: list[Array]) -> Nearby:
+        given, backward = subject.run(copies(point))
+        outputs = copies(given)
+        return Nearby(point, outputs, [copies(backward(nudged(dys, rng, unit))) for dys in cotangents])
+
+    for steps in ((-2, -1, 1, 2), (-3, -2, -1, 0)):  # only towards 0 where the domain ends
+        try:
+            return [run(point) for point in neighbours(arrays, rng, [unit * step for step in steps])]
+        except Exception:
+            continue
+    return []
+
+
+def another_point(
+    subject: Subject, arrays: Sequence[Array], outputs: Sequence[Array], skip: Sequence[Array], rng: np.random.Generator
+) -> list[Array] | None:
+    """As far away as the subject is defined."""
+    directions = random_directions(arrays, skip, rng)
+    factors = [rng.uniform(0.0, 1.0, array.shape) for array in arrays]
+    points = [
+        [array + 0.3 * v for array, v in zip(arrays, directions, strict=True)],
+        [array * (1 + 0.3 * each) for array, each in zip(arrays, factors, strict=True)],  # keeps signs
+        [array * (1 - 2.0**-10 * each) for array, each in zip(arrays, factors, strict=True)],
+    ]
+    for point in points:
+        try:
+            given, _ = subject.run(copies(point))
+        except Exception:
+            continue
+        if all(np.isfinite(new[np.isfinite(y)]).all() for new, y in zip(given, outputs, strict=True)):
+            return point
+    return None
