@@ -48,13 +48,16 @@ def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:
     resolution = max(RESOLUTION, 2 * rtol)
     blocks = []
     for i, array in enumerate(runs.arrays):
-        naturals = [natural_size(dys, runs.outputs, array) + lost_in_steps(dys, array) / UNIT for dys in cotangents]
-        noise = max(over(runs.noise(k, i), natural) for k, natural in enumerate(naturals))
+        naturals = [natural_size(dys, runs.outputs, array) for dys in cotangents]
+        noise = max((runs.noise(k, i) / natural for k, natural in enumerate(naturals) if natural), default=0.0)
         for k, natural in enumerate(naturals):
             actual, truth = np.where(skip[i], 0.0, runs.gradients[k][i]), truths[k][i]
             wander = furthest(truth, [each[k][i] for each in moved], FACTORS)
             may_be_zero = largest(truth) <= NEGLIGIBLE * natural
-            bar = bar_of(truth, wander, natural * relative_rounding(truth, wander, may_be_zero), rtol)
+            rounding = natural * relative_rounding(truth, wander, may_be_zero)
+            if natural or actual.any():
+                rounding += lost_in_steps(cotangents[k], array)
+            bar = bar_of(truth, wander, rounding, rtol)
             wide = bar + MARGIN * noise * natural
             judgement = judge(actual, truth, bar, natural, resolution)
             if not (may_be_zero or judgement.is_zero):

@@ -34,9 +34,11 @@ def steps_of(array: Array) -> Array:
     return steps
 
 
-def lost_in_steps(dys: Sequence[Array], array: Array) -> float:
-    """The derivatives that are too small to be told from 0, step times slope being no full number any more."""
-    return SMALLEST_NUMBER / float(steps_of(array).min(initial=1.0)) * float(np.abs(flattened(dys)).sum())
+def lost_in_steps(dys: Sequence[Array], array: Array | None = None) -> float:
+    """How large a derivative with respect to an entry of `array`, or along a direction, may be and still be lost, because
+    step times slope is too small a number."""
+    step = 2.0**STEP_EXPONENT if array is None else float(steps_of(array).min(initial=1.0))
+    return SMALLEST_NUMBER / step * float(np.abs(flattened(dys)).sum())
 
 
 def gradients_by_complex_step(

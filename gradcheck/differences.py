@@ -11,11 +11,12 @@ with the smallest bound counts, with ten times that bound as its doubt, since su
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
 from gradcheck.arrays import flattened, one_output_at_a_time, random_directions
-from gradcheck.complex_step import ComplexUnsafeError, Run, derivatives_along
+from gradcheck.complex_step import ComplexUnsafeError, Run, derivatives_along, lost_in_steps
 from gradcheck.subject import Array, said
 
 STEPS = tuple(2.0**-k for k in range(6, 37, 3))
@@ -60,7 +61,8 @@ def slopes_along(
     (a, p), (b, q) = (
         one_sided((side - here)[:, moving] @ weights[:, moving].T, rounding[:, moving].sum(1)) for side in (left, right)
     )
-    doubts = CAUTION * np.maximum(p, q) + rounding[:, still].sum(1) / STEPS[0]
+    lost = [lost_in_steps(dys) for dys in cotangents]  # by the complex step that is compared with these
+    doubts = CAUTION * np.maximum(p, q) + rounding[:, still].sum(1) / STEPS[0] + lost
     return [
         Slopes(-float(a[k]), float(b[k]), float(doubts[k])) if np.isfinite([a[k], b[k], doubts[k]]).all() else None
         for k in range(len(cotangents))
@@ -81,45 +83,50 @@ def one_sided(changes: Array, rounding: Array) -> tuple[Array, Array]:
 def refuse_complex_unsafe(
     run: Run, arrays: Sequence[Array], skip: Sequence[Array], dys: Sequence[Array], rng: np.random.Generator
 ) -> None:
-    """Raise ComplexUnsafeError where the complex step contradicts ordinary differences.
+    """Raise ComplexUnsafeError where the complex step contradicts ordinary differences, twice.
 
     Each array alone is moved, so that a small influence does not hide behind a large one, and each output is looked at
     alone. The point is one beside the given one, which may lie on a kink.
     """
-    one_at_a_time = one_output_at_a_time(dys)
+    for i, array in enumerate(arrays):
+        if array[~skip[i]].size:
+            contradictions = (contradiction(run, arrays, skip, i, dys, rng) for _ in range(2))
+            said_of_both = list(takewhile(bool, contradictions))
+            if len(said_of_both) == 2:
+                raise ComplexUnsafeError(said_of_both[0])
+
+
+def contradiction(
+    run: Run, arrays: Sequence[Array], skip: Sequence[Array], i: int, dys: Sequence[Array], rng: np.random.Generator
+) -> str | None:
+    """What contradicts the complex step when array i moves in a random direction."""
     directions = random_directions(arrays, skip, rng)
-    near = [
+    alone = [v if j == i else np.zeros(v.shape) for j, v in enumerate(directions)]
+    points = [
         [array + 2.0**-10 * v for array, v in zip(arrays, directions, strict=True)],
         [array * (1 + 2.0**-10 * rng.random(array.shape)) for array in arrays],  # keeps signs, and what is 0
         list(arrays),
     ]
-    for point in near:
+    for point in points:
         try:
-            for i, direction in enumerate(directions):
-                if direction.any():
-                    alone = [direction if j == i else np.zeros(array.shape) for j, array in enumerate(arrays)]
-                    refuse_contradiction(run, point, alone, one_at_a_time)
-            return
-        except ComplexUnsafeError:
-            raise
+            outputs, _ = run(point)
+            cotangents = [
+                [np.where(np.isfinite(y), dy, 0) for dy, y in zip(one, outputs, strict=True)]
+                for one in one_output_at_a_time(dys)
+            ]
+            all_slopes = slopes_along(run, point, alone, cotangents)
         except Exception as error:  # a function may refuse what lies outside its domain
-            refusal = said(error)
-    raise ComplexUnsafeError(f"differences cannot confirm the complex step: beside the point it raises {refusal}")
-
-
-def refuse_contradiction(
-    run: Run, point: Sequence[Array], directions: Sequence[Array], cotangents: Sequence[Sequence[Array]]
-) -> None:
-    outputs, _ = run(point)
-    cotangents = [[np.where(np.isfinite(y), dy, 0) for dy, y in zip(dys, outputs, strict=True)] for dys in cotangents]
-    all_slopes = slopes_along(run, point, directions, cotangents)
-    derivatives = derivatives_along(run, point, directions, cotangents)
-    for slopes, derivative in zip(all_slopes, derivatives, strict=True):
-        if slopes and not slopes.allow(derivative):
-            raise ComplexUnsafeError(
-                f"along a random direction the complex step gives {derivative:.6g}, differences {slopes}; "
-                "abs, conj, np.var, math.*, a maximum with 0 or a cast to float drops the imaginary part"
-            )
+            refusal = f"differences cannot confirm the complex step: beside the point it raises {said(error)}"
+            continue
+        derivatives = derivatives_along(run, point, alone, cotangents)
+        for slopes, derivative in zip(all_slopes, derivatives, strict=True):
+            if slopes and not slopes.allow(derivative):
+                return (
+                    f"along a random direction the complex step gives {derivative:.6g}, differences {slopes}; "
+                    "abs, conj, np.var, math.*, a maximum with 0 or a cast to float drops the imaginary part"
+                )
+        return None
+    return refusal
 
 
 def excuse(

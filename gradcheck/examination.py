@@ -48,6 +48,7 @@ class Examination:
     def look(self) -> Iterator[Finding]:
         runs = ordinary_runs(self.subject, self.skip, self.rng)
         yield from stopped_entries_moved(runs)
+        yield from (Finding("pass", f"not defined everywhere nearby: {refusal}") for refusal in runs.refusals)
         if not runs.nearby:
             yield Finding("inconclusive", "accepts no arrays that differ in the last place, so its rounding is not known")
         try:

@@ -15,7 +15,7 @@ from gradcheck.arrays import (
     one_output_at_a_time,
     random_directions,
 )
-from gradcheck.subject import Array, Subject, gradients_of, said
+from gradcheck.subject import Array, Subject, WrongGradientsError, gradients_of, said
 
 # One-hot or unit cotangents cannot see a backward that squares, clips, rectifies or normalises dy.
 COTANGENT_SCALES = (1.0, -3.0, 1e3, 1e-6)
@@ -43,6 +43,7 @@ class Runs:
     nearby     three runs where every number differs by a few units; none where the subject accepts no other arrays
     around     three runs a little further away, likewise
     elsewhere  a point far away, likewise
+    refusals   what the subject says of points that lie outside its domain
     """
 
     subject: Subject
@@ -54,6 +55,7 @@ class Runs:
     nearby: list[Nearby]
     around: list[Nearby]
     elsewhere: list[Array] | None
+    refusals: list[str]
 
     def noise(self, k: int, i: int) -> float:
         """v: how far the backward's own result wanders around."""
@@ -76,37 +78,54 @@ def ordinary_runs(subject: Subject, skip: Sequence[Array], rng: np.random.Genera
     cotangents = [dense(outputs, scale, rng) for scale in COTANGENT_SCALES]
     if len(outputs) > 1:  # so that a small output does not hide behind a large one
         cotangents += one_output_at_a_time(cotangents[0])
+    gradients = [gradients_of(subject, backward, copies(dys), arrays) for dys in cotangents]
+    refusals: list[str] = []
     return Runs(
         subject=subject,
         skip=skip,
         arrays=arrays,
         outputs=outputs,
         cotangents=cotangents,
-        gradients=[gradients_of(subject, backward, copies(dys), arrays) for dys in cotangents],
-        nearby=runs_nearby(subject, arrays, cotangents, rng, UNIT),
-        around=runs_nearby(subject, arrays, cotangents, rng, AROUND),
-        elsewhere=another_point(subject, arrays, outputs, skip, rng),
+        gradients=gradients,
+        nearby=runs_nearby(subject, arrays, cotangents, rng, UNIT, refusals),
+        around=runs_nearby(subject, arrays, cotangents, rng, AROUND, refusals),
+        elsewhere=another_point(subject, arrays, outputs, skip, rng, refusals),
+        refusals=list(dict.fromkeys(refusals)),
     )
 
 
 def runs_nearby(
-    subject: Subject, arrays: Sequence[Array], cotangents: Sequence[Sequence[Array]], rng: np.random.Generator, unit: float
+    subject: Subject,
+    arrays: Sequence[Array],
+    cotangents: Sequence[Sequence[Array]],
+    rng: np.random.Generator,
+    unit: float,
+    refusals: list[str],
 ) -> list[Nearby]:
     def run(point: list[Array]) -> Nearby:
         given, backward = subject.run(copies(point))
         outputs = copies(given)
-        return Nearby(point, outputs, [copies(backward(nudged(dys, rng, unit))) for dys in cotangents])
+        return Nearby(
+            point, outputs, [gradients_of(subject, backward, nudged(dys, rng, unit), arrays) for dys in cotangents]
+        )
 
     for steps in ((-2, -1, 1, 2), (-3, -2, -1, 0)):  # only towards 0 where the domain ends
         try:
             return [run(point) for point in neighbours(arrays, rng, [unit * step for step in steps])]
-        except Exception:
-            continue
+        except WrongGradientsError:
+            raise
+        except Exception as error:
+            refusals.append(said(error))
     return []
 
 
 def another_point(
-    subject: Subject, arrays: Sequence[Array], outputs: Sequence[Array], skip: Sequence[Array], rng: np.random.Generator
+    subject: Subject,
+    arrays: Sequence[Array],
+    outputs: Sequence[Array],
+    skip: Sequence[Array],
+    rng: np.random.Generator,
+    refusals: list[str],
 ) -> list[Array] | None:
     """As far away as the subject is defined."""
     directions = random_directions(arrays, skip, rng)
@@ -119,7 +138,8 @@ def another_point(
     for point in points:
         try:
             given, _ = subject.run(copies(point))
-        except Exception:
+        except Exception as error:
+            refusals.append(said(error))
             continue
         if all(np.isfinite(new[np.isfinite(y)]).all() for new, y in zip(given, outputs, strict=True)):
             return point

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gradcheck.arrays import copies, nudged, random_directions
-from gradcheck.complex_step import derivatives_along
+from gradcheck.complex_step import derivatives_along, lost_in_steps
 from gradcheck.decision import MARGIN
 from gradcheck.differences import excuse
 from gradcheck.report import Finding
@@ -36,7 +36,7 @@ def second_point(runs: Runs, rtol: float, rng: np.random.Generator) -> Iterator[
     wander = np.abs(near[:, :2] - [actual, truth]).max()
     outputs, _ = subject.run(copies(point))
     natural = sum(float(np.abs(dy * y)[np.isfinite(y)].sum()) for dy, y in zip(dys, outputs, strict=True))
-    bar = float(max(RTOL, rtol) * size + MARGIN * wander + ROUNDING * natural)
+    bar = float(max(RTOL, rtol) * size + MARGIN * wander + ROUNDING * natural + lost_in_steps(dys))
     if not np.isfinite([actual, truth, bar]).all() or abs(actual - truth) <= bar:
         return
     why = excuse(subject.run, point, directions, dys, actual, truth, bar)

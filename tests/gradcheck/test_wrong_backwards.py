@@ -403,6 +403,11 @@ def test_a_relative_error_of_a_millionth_fails_at_every_scale(scale):
     assert check(lambda x: (scale * np.sin(x), lambda dy: wrong * scale * np.cos(x) * dy), x).verdict == "fail"
 
 
+def test_a_zero_backward_that_the_smallest_numbers_could_hide_is_not_passed():
+    report = check(lambda x: (1e-300 * np.sin(x), lambda dy: 0 * dy), normal(3, 5))
+    assert report.verdict == "inconclusive", report
+
+
 def test_a_zero_backward_that_a_wide_bar_could_hide_is_not_passed():
     """Rows with a spread of 1e-9 around 1e6: their last digits are worth more than the whole gradient."""
 
