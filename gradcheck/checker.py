@@ -5,6 +5,7 @@ derivative that the forward alone defines, and then looks for what numbers do no
 """
 
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -91,10 +92,12 @@ def check_layer(
 
 
 def examine(subject: Subject, stopped: Mapping[Any, Array] | None, truth: str, rtol: float | None, seed: int) -> Report:
-    if truth not in ("auto", "complex"):
+    if not isinstance(truth, str) or truth not in ("auto", "complex"):
         raise ValueError(f'truth must be "auto" or "complex", got {truth!r}')
-    if rtol is not None and not 0 < rtol < 1:
-        raise ValueError(f"rtol must be between 0 and 1, got {rtol}")
+    if rtol is not None and not (isinstance(rtol, Real) and 0 < rtol < 1):
+        raise ValueError(f"rtol must be between 0 and 1, got {rtol!r}")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
     if not subject.arrays:
         raise ValueError(f"{subject.title} has no differentiable input: none of its arguments is a floating array")
     for name, array in zip(subject.names, subject.arrays, strict=True):

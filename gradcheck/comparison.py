@@ -35,7 +35,9 @@ class Block:
         """Error over bar where that is too much, 0 elsewhere."""
         error = distance(self.actual, self.truth)
         agree = (error <= self.bar) & np.isfinite(error)
-        ratios: Array = np.where(agree, 0.0, error / (self.bar or SMALLEST_NUMBER))
+        ratios = error / (self.bar or SMALLEST_NUMBER)
+        ratios = np.where(np.isnan(ratios), np.inf, ratios)  # both infinite
+        ratios = np.where(agree, 0.0, ratios)
         return ratios
 
 
@@ -52,6 +54,8 @@ def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:
         noise = max((runs.noise(k, i) / natural for k, natural in enumerate(naturals) if natural), default=0.0)
         for k, natural in enumerate(naturals):
             actual, truth = np.where(skip[i], 0.0, runs.gradients[k][i]), truths[k][i]
+            if np.isfinite(truths[0][i]).all() and not np.isfinite(truth).all():
+                continue  # a large cotangent of ours has made it overflow
             wander = furthest(truth, [each[k][i] for each in moved], FACTORS)
             may_be_zero = largest(truth) <= NEGLIGIBLE * natural
             rounding = natural * relative_rounding(truth, wander, may_be_zero)

@@ -10,13 +10,15 @@ import numpy as np
 from gradcheck.arrays import FACTORS, UNIT, furthest, natural_size
 from gradcheck.comparison import Block, compared, stopped_entries_moved, verdicts, without_truth, worst_of
 from gradcheck.complex_step import ComplexUnsafeError
-from gradcheck.decision import Verdict, bar_of, distance
+from gradcheck.decision import Verdict, bar_of, distance, largest
 from gradcheck.low_precision import faults_in_low_precision
 from gradcheck.report import Finding, Report, Worst
 from gradcheck.runs import InconclusiveError, Runs, ordinary_runs
 from gradcheck.second_point import second_point
 from gradcheck.side_effects import Ordinary, side_effects
 from gradcheck.subject import Array, Subject, WrongGradientsError
+
+NOTHING = 1e-10  # of the arrays: an output so small may be what is left of larger terms
 
 
 class Examination:
@@ -70,6 +72,12 @@ class Examination:
         def bar(known: Array, moved: list[Array], rounding: float) -> float:
             return bar_of(known, furthest(known, moved, FACTORS), rounding, self.rtol)
 
+        inputs = max(largest(array) for array in runs.arrays)
+
+        def cancelled(y: Array) -> float:
+            """The rounding of an output that is nearly nothing beside the arrays: of terms of their size, it may be."""
+            return UNIT * inputs if largest(y) < NOTHING * inputs else 0.0
+
         return Ordinary(
             subject=runs.subject,
             arrays=runs.arrays,
@@ -77,7 +85,9 @@ class Examination:
             outputs=runs.outputs,
             gradients=runs.gradients[0],
             rounding=rounding,
-            output_bars=[bar(y, [near.outputs[i] for near in runs.nearby], 0.0) for i, y in enumerate(runs.outputs)],
+            output_bars=[
+                bar(y, [near.outputs[i] for near in runs.nearby], cancelled(y)) for i, y in enumerate(runs.outputs)
+            ],
             gradient_bars=[block.layout_bar for block in self.blocks if block.k == 0]
             or [
                 bar(gradient, [near.gradients[0][i] for near in runs.nearby], rounding[i])

@@ -53,7 +53,8 @@ class Report:
     verdict     "pass", "fail", or "inconclusive": nothing wrong was seen, but it could not have been seen
     worst       the worst entry of all gradients, or None where none could be compared
     error_bar   the bar of that entry
-    power       the smallest relative error that would have been seen in every gradient; infinite where none was compared
+    power       the smallest error that would have been seen, relative to the largest entry of its gradient; infinite where
+                none was compared
     findings    what else was seen, failures first
     """
 
@@ -80,7 +81,7 @@ class Report:
 
     def __str__(self) -> str:
         if self.power < float("inf"):
-            power = f"relative errors above {self.power:.1g} would show"
+            power = f"errors above {self.power:.1g} of a gradient's largest entry would show"
         else:
             power = "none could be compared" if self.worst is None else "no error would show"
         lines = [

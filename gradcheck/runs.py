@@ -17,7 +17,7 @@ from gradcheck.arrays import (
 )
 from gradcheck.subject import Array, Subject, WrongGradientsError, gradients_of, said
 
-# One-hot or unit cotangents cannot see a backward that squares, clips, rectifies or normalises dy.
+# Unit cotangents alone cannot see a backward that squares, clips, rectifies or normalises dy.
 COTANGENT_SCALES = (1.0, -3.0, 1e3, 1e-6)
 AROUND = 2.0**-20
 
@@ -76,6 +76,8 @@ def ordinary_runs(subject: Subject, skip: Sequence[Array], rng: np.random.Genera
     if any(np.iscomplexobj(y) for y in outputs):
         raise InconclusiveError("returns a complex output for real arrays")
     cotangents = [dense(outputs, scale, rng) for scale in COTANGENT_SCALES]
+    cotangents.append([np.abs(dy) for dy in dense(outputs, 1.0, rng)])
+    cotangents.append([dy * (rng.random(dy.shape) < 0.5) for dy in cotangents[0]])
     if len(outputs) > 1:  # so that a small output does not hide behind a large one
         cotangents += one_output_at_a_time(cotangents[0])
     gradients = [gradients_of(subject, backward, copies(dys), arrays) for dys in cotangents]

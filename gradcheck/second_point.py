@@ -6,14 +6,15 @@ import numpy as np
 
 from gradcheck.arrays import copies, nudged, random_directions
 from gradcheck.complex_step import derivatives_along, lost_in_steps
-from gradcheck.decision import MARGIN
+from gradcheck.decision import MARGIN, largest
 from gradcheck.differences import excuse
 from gradcheck.report import Finding
 from gradcheck.runs import Runs
 from gradcheck.subject import Array, gradients_of
 
 RTOL = 1e-6  # what an earlier call left behind is wrong by more,
-ROUNDING = 1e-9  # and far away much may be zero to rounding
+ROUNDING = 1e-9  # and far away much may be zero to rounding,
+CANCELLED = 1e-12  # or cancel to exactly nothing
 
 
 def second_point(runs: Runs, rtol: float, rng: np.random.Generator) -> Iterator[Finding]:
@@ -36,7 +37,8 @@ def second_point(runs: Runs, rtol: float, rng: np.random.Generator) -> Iterator[
     wander = np.abs(near[:, :2] - [actual, truth]).max()
     outputs, _ = subject.run(copies(point))
     natural = sum(float(np.abs(dy * y)[np.isfinite(y)].sum()) for dy, y in zip(dys, outputs, strict=True))
-    bar = float(max(RTOL, rtol) * size + MARGIN * wander + ROUNDING * natural + lost_in_steps(dys))
+    moves = sum(float(np.abs(dy).sum()) for dy in dys) * max(largest(v) for v in directions)
+    bar = float(max(RTOL, rtol) * size + MARGIN * wander + ROUNDING * natural + CANCELLED * moves + lost_in_steps(dys))
     if not np.isfinite([actual, truth, bar]).all() or abs(actual - truth) <= bar:
         return
     why = excuse(subject.run, point, directions, dys, actual, truth, bar)

@@ -97,6 +97,10 @@ def arrays_left_alone(run: Ordinary) -> Iterator[Finding]:
     backward(dys)
     for name in changed(run.subject.names, arrays, before):
         yield Finding("fail", f"the backward overwrites {name}")
+    n_inputs = len(arrays) - len(run.subject.parameters)
+    values = [np.asarray(parameter.value) for parameter in run.subject.parameters]
+    for name in changed(run.subject.names[n_inputs:], values, before[n_inputs:]):
+        yield Finding("fail", f"the forward or the backward replaces the value of {name}")
     for name in changed(names_of(dys), dys, dys_before):
         yield Finding("fail", f"the backward overwrites {name}")
 
@@ -110,7 +114,10 @@ def read_only_arrays(run: Ordinary) -> Iterator[Finding]:
 
 def other_layouts(run: Ordinary) -> Iterator[Finding]:
     for name, layout in LAYOUTS.items():
-        yield from compared(run, name, [layout(array) for array in run.arrays], [layout(dy) for dy in run.dys])
+        arrays, dys = [layout(array) for array in run.arrays], [layout(dy) for dy in run.dys]
+        yield from compared(run, name, arrays, dys)
+        yield from compared(run, f"{name} and dy is not", arrays, copies(run.dys))
+        yield from compared(run, f"ordinary and dy is {name}", copies(run.arrays), dys)
 
 
 def zero_strides(run: Ordinary) -> Iterator[Finding]:
@@ -120,6 +127,12 @@ def zero_strides(run: Ordinary) -> Iterator[Finding]:
     """
     arrays = [np.broadcast_to(array[:1], array.shape) if array.ndim else array for array in run.arrays]
     dys = [np.broadcast_to(dy[:1], dy.shape) if dy.ndim else dy for dy in run.dys]
+    yield from zero_strides_of(run, arrays, dys)
+    one_number = [np.broadcast_to(dy.reshape(-1)[0], dy.shape) if dy.size else dy for dy in run.dys]
+    yield from zero_strides_of(run, copies(run.arrays), one_number)
+
+
+def zero_strides_of(run: Ordinary, arrays: Sequence[Array], dys: Sequence[Array]) -> Iterator[Finding]:
     try:
         outputs, gradients = results(run.subject, arrays, dys)
         rng = np.random.default_rng(0)

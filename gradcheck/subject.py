@@ -57,10 +57,15 @@ class Layer(Protocol):
 def subject_of_op(
     op: Callable[..., tuple[Any, Callable[..., Any]]], args: Sequence[Any], options: dict[str, Any]
 ) -> Subject:
+    if not callable(op):
+        raise TypeError(f"what is checked must be a function, got {type(op).__name__}")
     names = argument_names(op, args, options)
     given: dict[Slot, Any] = dict(enumerate(args))
     given.update(options)
     arrays = {slot: given[slot] for slot in names if isinstance(given[slot], np.ndarray)}
+    for slot, array in arrays.items():
+        if array.dtype.kind == "c":
+            raise TypeError(f"{names[slot]} is complex; what is checked are gradients of real arrays")
     floating = [slot for slot, array in arrays.items() if array.dtype.kind == "f"]
     expected = [slot in floating for slot in arrays]
 
@@ -99,7 +104,12 @@ def subject_of_pair(
 def subject_of_layer(layer: Layer, args: Sequence[Any], options: dict[str, Any]) -> Subject:
     inputs = subject_of_op(layer.forward, args, options)
     parameters: dict[str, Any] = {}
-    for name, parameter in layer.parameters().items():
+    given = layer.parameters()
+    if not isinstance(given, Mapping):
+        raise TypeError(f"parameters() must return a dict of parameters by name, got {type(given).__name__}")
+    for name, parameter in given.items():
+        if not (hasattr(parameter, "value") and hasattr(parameter, "grad")):
+            raise TypeError(f"the parameter {name} must have .value and .grad, got {type(parameter).__name__}")
         if not isinstance(parameter.value, np.ndarray):
             raise TypeError(f"the value of {name} must be an array, got {type(parameter.value).__name__}")
         if parameter.value.dtype.kind == "f" and not any(parameter is known for known in parameters.values()):
@@ -184,6 +194,9 @@ def said(error: Exception) -> str:
 
 def floating_outputs(y: Any) -> Outputs:
     outputs = y if isinstance(y, tuple | list) else (y,)
+    for output in outputs:
+        if isinstance(output, tuple | list | dict):
+            raise TypeError(f"the forward must return an array or a tuple of arrays, got a {type(output).__name__} in it")
     arrays = tuple(np.asarray(output) for output in outputs if isinstance(output, np.ndarray | np.generic | float | complex))
     floating = tuple(array for array in arrays if array.dtype.kind in "fc")
     if not floating:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+MOST_SEEDS = 1_000_000
 SHOWN_FAULTS = 3  # of each operation
 
 
@@ -55,6 +56,8 @@ def run(arguments: Sequence[str] | None) -> int:
         check.error(f"no operation is called {unknown[0]!r}; there are {', '.join(OPERATIONS)}")
     if options.seeds < 1:
         check.error(f"--seeds must be at least 1, got {options.seeds}")
+    if options.seeds > MOST_SEEDS:
+        check.error(f"--seeds must be at most {MOST_SEEDS}, got {options.seeds}")
     return print_checks(options.operations or list(OPERATIONS), options.seeds)
 
 

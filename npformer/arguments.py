@@ -5,6 +5,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+LONGEST_AXIS = 2**31 - 1
 NO_NUMBERS = (bool, np.bool_, np.timedelta64)  # though Python or NumPy counts them among the integers
 
 
@@ -17,6 +18,8 @@ def is_array(value: Any) -> TypeGuard[np.ndarray[Any, Any]]:
 
 def shown(value: Any) -> str:
     """What came, on one line."""
+    if isinstance(value, int) and value.bit_length() > 10_000:  # Python itself refuses to print it
+        return f"an integer of {value.bit_length()} bits"
     return f"an array of the shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
 
 
@@ -37,7 +40,7 @@ def check_number(title: str, name: str, value: Any, *, low: float = -math.inf) -
         number = math.inf
     if not low < number < math.inf:  # NaN fails too
         rule = "finite" if low == -math.inf else f"finite and above {low:g}"
-        raise ValueError(f"{title}: {name} must be {rule}, got {value}")
+        raise ValueError(f"{title}: {name} must be {rule}, got {shown(value) if isinstance(value, int) else value}")
     return number
 
 
@@ -59,9 +62,10 @@ def check_whole(title: str, name: str, value: Any) -> int:
 def check_count(title: str, name: str, value: Any, *, low: int = 1, high: int | None = None) -> int:
     """An integer from `low` to `high`, both included."""
     count = check_whole(title, name, value)
-    if count < low or (high is not None and count > high):
-        rule = f"at least {low}" if high is None else f"in {low} … {high}"
-        raise ValueError(f"{title}: {name} must be {rule}, got {count}")
+    if not low <= count <= (LONGEST_AXIS if high is None else high):
+        bound = f"at least {low}" if count < low else f"at most {LONGEST_AXIS}"
+        rule = bound if high is None else f"in {low} … {high}"
+        raise ValueError(f"{title}: {name} must be {rule}, got {shown(count)}")
     return count
 
 
@@ -98,7 +102,8 @@ def check_ids(title: str, name: str, ids: Any, *, limit: int, ignored: int | Non
     if outside.any():
         index = tuple(map(int, np.argwhere(outside)[0]))
         place = str(list(index)) if index else ""
-        raise ValueError(f"{title}: {name}{place} is {ids[index]}, outside 0 … {limit - 1}")
+        rule = f"outside 0 … {limit - 1}" if limit else "but there is none to choose from"
+        raise ValueError(f"{title}: {name}{place} is {ids[index]}, {rule}")
 
 
 def check_generator(title: str, name: str, rng: Any) -> None:

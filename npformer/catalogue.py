@@ -60,7 +60,7 @@ class Operation:
     arrays    the floating arrays in the order of the signature, each with its axes by letter or with a choice of axes;
               the choice "" leaves the array out. An operation without any is a table, and has no gradient
     options   the other arguments: a choice, or a function that draws one; the choice None leaves it out
-    sizes     the choice of a letter's size, where it is not SIZES
+    sizes     the choice of a letter's size, where it is not SIZES; a letter in it stands for that letter's size
     products  a letter whose size is the product of other letters', or of a number
     empty     the letters that may be 0
     values    the choice of kinds of numbers (VALUES), for all arrays; `own_values` for one
@@ -71,7 +71,7 @@ class Operation:
     function: Callable[..., Any]
     arrays: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     options: Mapping[str, Sequence[Any] | Option] = field(default_factory=dict)
-    sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    sizes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     products: Mapping[str, Sequence[str | int]] = field(default_factory=dict)
     empty: Sequence[str] = ()
     values: Sequence[str] = ("normal", "small", "wide", "tied")
@@ -112,7 +112,8 @@ class Operation:
         for letter in dict.fromkeys([*letters.split(), *factors, *self.sizes]):
             if letter not in ("...", "1", *self.products):
                 choice = self.sizes.get(letter, SIZES)
-                sizes[letter] = choose.one_of([n for n in choice if n not in sizes.values()] or choice)
+                size = choose.one_of([n for n in choice if n not in sizes.values()] or choice)
+                sizes[letter] = sizes[size] if isinstance(size, str) else size
         emptied = choose.one_of([None] * OTHERWISE_EMPTY + list(self.empty))
         if emptied == "...":
             more = (*more[:-1], 0)
@@ -146,13 +147,13 @@ class Case:
         return f"{self.operation.name}({', '.join(arguments)})"
 
 
-SIZES = (3, 5, 2, 7, 1)
+SIZES: tuple[int | str, ...] = (3, 5, 2, 7, 1)
 MORE_AXES = ((), (3,), (5,), (1,), (2, 3), (3, 2))
 OTHERWISE_EMPTY = 12  # for each case with an empty axis of one letter, so many without
 
 VALUES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "normal": lambda rng, shape: rng.standard_normal(shape),
-    "small": lambda rng, shape: 1e-3 * rng.standard_normal(shape),
+    "small": lambda rng, shape: 1e-2 * rng.standard_normal(shape),
     "wide": lambda rng, shape: 4 * rng.standard_normal(shape),
     "left tail": lambda rng, shape: rng.standard_normal(shape) - 8,
     "offset": lambda rng, shape: 1e3 + rng.standard_normal(shape),
@@ -193,14 +194,17 @@ def draw_generator(choose: Chooser, axes: Axes, rng: np.random.Generator) -> np.
     return np.random.default_rng(int(rng.integers(2**32)))
 
 
+NONE = ("",) * 6  # so that attention without any mask or bias is not rare
+
+
 def draw_keep(choose: Chooser, axes: Axes, rng: np.random.Generator) -> Array | None:
-    letters = choose.one_of(("", "", "T S", "B H T S", "1 1 T S", "B 1 1 S", "B 1 T S", "1 H T 1"))
+    letters = choose.one_of((*NONE, "T S", "B H T S", "1 1 T S", "B 1 1 S", "B 1 T S", "1 H T 1"))
     return rng.random(axes.shape(letters)) < choose.one_of((0.7, 0.3)) if letters else None
 
 
 def draw_causal(choose: Chooser, axes: Axes, rng: np.random.Generator) -> bool | int | None:
-    choice: list[bool | int | None] = [None, False, 0, axes["S"] - axes["T"], -1, 1]
-    return choose.one_of([*choice, True] if axes["T"] == axes["S"] else choice)
+    choice: list[bool | int | None] = [None, None, None, False, 0, axes["S"] - axes["T"], -1, 1]
+    return choose.one_of([*choice, True, True, True] if axes["T"] == axes["S"] else choice)
 
 
 def padding_row(case: "Case") -> dict[str, Array]:
@@ -217,14 +221,21 @@ def count(letter: str) -> Option:
 ATTENTION_OPTIONS: dict[str, Sequence[Any] | Option] = {
     "keep": draw_keep,
     "causal": draw_causal,
-    "window": (None, None, 1, 2, (0, 1), (1, 0), (2, 1)),
+    "window": (None, None, None, None, None, 1, 2, (0, 1), (1, 0), (2, 1)),
     "scale": (None, None, 0.3, -1.0),
     "softcap": (None, None, 2.0, 0.5),
     "dropout": (None, 0.0, 0.3),
     "rng": draw_generator,
 }
-ATTENTION_SIZES = {"B": (2, 1), "G": (1, 2, 3), "R": (2, 1, 3), "T": (3, 5, 2, 1), "S": (5, 3, 4, 1), "K": (3, 2, 1)}
-ATTENTION_BIAS = ("", "", "T S", "B H T S", "1 H T S", "B 1 1 S", "1 1 T 1", "B H T 1")
+ATTENTION_SIZES = {
+    "B": (2, 1),
+    "G": (1, 2, 3),
+    "R": (2, 1, 3),
+    "T": (3, 5, 2, 1),
+    "S": ("T", "T", 5, 3, 4, 1),
+    "K": (3, 2, 1),
+}
+ATTENTION_BIAS = (*NONE, "T S", "B H T S", "1 H T S", "B 1 1 S", "1 1 T 1", "B H T 1")
 ROWS = {"x": "... D"}
 
 OPERATIONS: dict[str, Operation] = {

@@ -9,6 +9,8 @@
 - returns its outputs as arrays, and a `backward` that refuses a cotangent of another shape or dtype than its output.
 """
 
+import math
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature
@@ -111,6 +113,8 @@ def match_cotangents(
     dys: list[Array] = []
     for dy, shape in zip(cotangents, shapes, strict=True):
         if shape == () and isinstance(dy, int | float) and not isinstance(dy, bool):
+            if abs(dy) > sys.float_info.max and dy not in (math.inf, -math.inf):
+                raise ValueError(f"{title}: backward's dy is an integer beyond every float")
             with np.errstate(all="ignore"):
                 dy = np.asarray(dy, dtype)
         if not is_array(dy) and not isinstance(dy, np.generic):

@@ -384,6 +384,9 @@ ATTENTION = [
         file=VISIBLE,
     ),
     Wrong("attention", "if visible is None or np.isfinite(y).all():", "if True:", "0·NaN from hidden keys", file=VISIBLE),
+    Wrong("attention", "        if T != S:", "        if T == S:", "causal=True refused where it is right", file=VISIBLE),
+    Wrong("attention", "        return 0\n", "        return 1\n", "causal=True sees the next key", file=VISIBLE),
+    Wrong("attention", "        if not causal:", "        if True:", "causal=True is ignored", file=VISIBLE),
     Wrong("attention_weights", "dq = scale * sum_visible", "dq = sum_visible", "dquery lacks the scale"),
     Wrong(
         "attention_weights",

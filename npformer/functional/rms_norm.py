@@ -44,6 +44,7 @@ def rms_norm(x: Array, gamma: Array, eps: float = 1e-6) -> tuple[Array, Backward
 
 def inverse_rms(x: Array, eps: float) -> Array:
     """1 / √(mean(x²) + eps) over the last axis, which is kept with size 1."""
+    eps = max(eps, float(np.finfo(x.real.dtype).tiny))  # a smaller one would be 0 in this dtype
     mean_square = (x * x).mean(-1, keepdims=True)
     fits = np.isfinite(mean_square)
     if fits.all():

@@ -20,7 +20,8 @@ def sinusoidal_positions(length: int, d_model: int, base: float = 10000.0) -> Ar
     d_model = check_count("sinusoidal_positions", "d_model", d_model)
     base = check_number("sinusoidal_positions", "base", base, low=0)
     even = np.arange(0, d_model, 2)
-    angles = np.arange(length)[:, None] * base ** (-even / d_model)  # (length, ⌈D/2⌉)
+    with np.errstate(over="ignore"):
+        angles = np.arange(length)[:, None] * base ** (-even / d_model)  # (length, ⌈D/2⌉)
     table = np.empty((length, d_model))
     table[:, 0::2] = np.sin(angles)
     table[:, 1::2] = np.cos(angles[:, : d_model // 2])

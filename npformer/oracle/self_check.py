@@ -4,9 +4,10 @@ This is what `python -m npformer check` runs, and the property tests with cases 
 """
 
 import copy
+import multiprocessing
+import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from typing import Any
@@ -18,7 +19,8 @@ from npformer.catalogue import OPERATIONS, Case, RandomChooser
 from npformer.operation import Array
 from npformer.oracle import reference
 
-SEEDS_A_TASK = 250
+FEW_SEEDS = 250
+SEEDS_A_TASK = 50
 FLOAT64_UNIT = 2.0**-52
 FLOAT32_UNIT = 2.0**-23
 FLOAT32_UNITS = 64  # by how many a right float32 result may be off, besides what the last digits of the inputs move
@@ -62,22 +64,20 @@ class Outcome:
 
 def check_all(names: Sequence[str], n_seeds: int) -> Iterator[Outcome]:
     """The operations `names` on the seeds 0 … n_seeds − 1, each as soon as it is done; many seeds on all cores."""
-    if n_seeds <= SEEDS_A_TASK:
+    if n_seeds <= FEW_SEEDS:
         yield from (check_operation(name, range(n_seeds)) for name in names)
         return
     starts = range(0, n_seeds, SEEDS_A_TASK)
-    with ProcessPoolExecutor() as pool:
-        try:
-            tasks = {
-                name: [
-                    pool.submit(check_operation, name, range(start, min(start + SEEDS_A_TASK, n_seeds))) for start in starts
-                ]
-                for name in names
-            }
-            for name in names:
-                yield sum((task.result() for task in tasks[name]), Outcome(name))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    tasks = ((name, range(start, min(start + SEEDS_A_TASK, n_seeds))) for name in names for start in starts)
+    # Leaving the block ends the workers at once; an interrupt is answered here, not in them.
+    with multiprocessing.Pool(initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
+        outcomes = pool.imap(check_task, tasks)
+        for name in names:
+            yield sum((next(outcomes) for _ in starts), Outcome(name))
+
+
+def check_task(task: tuple[str, Iterable[int]]) -> Outcome:
+    return check_operation(*task)
 
 
 def check_operation(name: str, seeds: Iterable[int]) -> Outcome:

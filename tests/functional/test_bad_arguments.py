@@ -262,7 +262,7 @@ def whole_numbers() -> Iterator[Case]:
         yield Case(operation, name, np.array([3]), TypeError, "must be an integer", "got an array of the shape (1,)")
         for value in outside:
             yield Case(operation, name, value, ValueError, rule, f"{value}")
-    for n_heads in (3, 4, 20, 10**30):
+    for n_heads in (3, 4, 20):
         yield Case("split_heads", "n_heads", n_heads, ValueError, "divide x's 10 features", f"n_heads = {n_heads}")
 
 
@@ -299,7 +299,7 @@ def integer_arrays() -> Iterator[Case]:
         "ids",
         np.array([0]),
         ValueError,
-        "outside 0 … -1",
+        "none to choose from",
         "ids[0] is 0,",
         {"table": floats(0, 5), "padding_id": None},
     )

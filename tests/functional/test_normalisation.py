@@ -249,3 +249,27 @@ def test_gradients_of_gain_and_offset_over_micro_batches_add_up_to_those_of_the_
     whole = run(operation, x, *parameters, dy)[2:]
     parts = [run(operation, x[part], *parameters, dy[part])[2:] for part in (slice(0, 2), slice(2, 9), slice(9, 11))]
     assert_close([sum(each) for each in zip(*parts, strict=True)], whole)
+
+
+@both
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_huge_row_of_one_sign_beside_an_ordinary_one_is_that_row_scaled(operation, sign):
+    """Its unit is the size of its largest entry, whatever the sign; the ordinary row keeps a unit of 1."""
+    rng = np.random.default_rng(0)
+    x = sign * rng.uniform(1, 2, (2, 5))
+    x[0] *= 2.0**600
+    parameters = [rng.standard_normal(5) for _ in range(2 if operation is layer_norm else 1)]
+    small = x * [[2.0**-600], [1.0]]
+    dy = rng.standard_normal(x.shape)
+    (y, backward), (known, known_backward) = operation(x, *parameters, 1e-300), operation(small, *parameters, 1e-300)
+    np.testing.assert_allclose(y, known, rtol=1e-14)
+    dx, known_dx = backward(dy)[0], known_backward(dy)[0]
+    np.testing.assert_allclose(dx * [[2.0**600], [1.0]], known_dx, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_an_eps_that_the_dtype_cannot_hold_is_not_zero(dtype):
+    x, ones = np.zeros((2, 3), dtype), np.ones(3, dtype)
+    for y, backward in (rms_norm(x, ones, eps=1e-60), layer_norm(x, ones, 0 * ones, eps=1e-60)):
+        assert (y == 0).all()
+        assert np.isfinite(backward(0 * x)[0]).all()

@@ -303,9 +303,7 @@ def test_an_op_for_float32_alone_is_inconclusive():
 # What is refused at once.
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), (np.array([1, 2]),), (1.5,), ([1.0, 2.0],), (np.array([True]),), (np.array([1j]),)]
-)
+@pytest.mark.parametrize("arguments", [(), (np.array([1, 2]),), (1.5,), ([1.0, 2.0],), (np.array([True]),)])
 def test_no_differentiable_input_is_a_value_error(arguments):
     def my_op(*arguments):
         return np.ones(2), lambda dy: None
@@ -362,10 +360,40 @@ def test_an_op_must_return_y_and_a_backward(returned):
         check(lambda x: returned, X)
 
 
-@pytest.mark.parametrize("y", [np.array([1, 2]), "text", (), None, [1, 2], {"y": X}, np.array([True])])
+@pytest.mark.parametrize("y", [np.array([1, 2]), "text", (), None, [1, 2], np.array([True])])
 def test_y_must_have_a_floating_array(y):
     with pytest.raises(ValueError, match="must return a floating array"):
         check(lambda x: (y, lambda dy: dy), X)
+
+
+@pytest.mark.parametrize("y", [{"y": X}, (X, {"z": X}), (X, (X, X)), [X, [X]]])
+def test_outputs_inside_outputs_are_not_passed_over(y):
+    with pytest.raises(TypeError, match="an array or a tuple of arrays, got a"):
+        check(lambda x: (y if isinstance(y, tuple | list) else (y,), lambda dy: dy), X)
+
+
+def test_a_complex_array_is_refused_by_name():
+    with pytest.raises(TypeError, match="x is complex"):
+        check(lambda x: (x, lambda dy: dy), np.array([1j]))
+
+
+@pytest.mark.parametrize(
+    ("argument", "error", "text"),
+    [
+        ({"rtol": "a"}, ValueError, "rtol must be between 0 and 1"),
+        ({"seed": "a"}, ValueError, "seed must be an integer"),
+        ({"seed": -1}, ValueError, "seed must be an integer"),
+        ({"truth": np.zeros(2)}, ValueError, "truth must be"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(argument, error, text):
+    with pytest.raises(error, match=text):
+        check(lambda x: (x, lambda dy: dy), X, **argument)
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="must be a function, got NoneType"):
+        check(None, X)
 
 
 def parabola(x):
