@@ -7,6 +7,9 @@
 - gives float16 arrays to the mathematics as float32 and rounds what comes back;
 - lets infinities and NaN pass without a warning, as IEEE arithmetic defines them;
 - returns its outputs as arrays, and a `backward` that refuses a cotangent of another shape or dtype than its output.
+
+The backward keeps what it needs, which may be an argument or the output itself: until it has been called for the last time,
+nobody writes into those.
 """
 
 import math

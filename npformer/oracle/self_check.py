@@ -26,6 +26,7 @@ FLOAT32_UNIT = 2.0**-23
 FLOAT32_UNITS = 64  # by how many a right float32 result may be off, besides what the last digits of the inputs move
 FLOAT32_TINY = 2.0**-126  # below it float32 loses digits
 DIGITS = 30  # of the plain loops, which compute in decimal numbers
+N_NEIGHBOURS = 8
 MARGIN = 30  # times what the last digits of the inputs move
 
 
@@ -207,13 +208,13 @@ def mask_shape(case: Case) -> tuple[int, ...]:
 
 
 def neighbours(case: Case, unit: float) -> list[Case]:
-    """The case at three points where every number differs by one unit in its last place."""
+    """The case at several points where every number differs by one unit in its last place."""
     rng = np.random.default_rng(0)
     return [
         case.with_arrays(
             {name: array * (1 + unit * rng.choice([-1.0, 1.0], array.shape)) for name, array in case.arrays.items()}
         )
-        for _ in range(3)
+        for _ in range(N_NEIGHBOURS)
     ]
 
 

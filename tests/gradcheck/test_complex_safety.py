@@ -147,6 +147,12 @@ def test_an_unsafe_forward_with_a_wrong_backward_does_not_pass(name, factor):
     assert not check(op, X).ok
 
 
+def x_is_at(*index):
+    entries = np.zeros(X.shape, bool)
+    entries[index] = True
+    return entries
+
+
 # What needs no truth is found nevertheless.
 
 
@@ -179,6 +185,15 @@ NOISE = np.random.default_rng(0)
 def test_other_faults_of_an_unsafe_op_fail(backward):
     report = check(unsafe(backward), X)
     assert report.verdict == "fail", report
+
+
+def test_an_unsafe_op_whose_gradient_is_not_a_number_is_told_where():
+    report = check(unsafe(lambda dy, x: np.where(x == x[1, 2], np.nan, dy * np.sign(x))), X)
+    assert "the gradient of x[1, 2] is not a number" in str(report)
+    stopped = {"x": x_is_at(1, 2)}
+    assert (
+        check(unsafe(lambda dy, x: np.where(x == X[1, 2], 0, dy * np.sign(x))), X, stopped=stopped).verdict == "inconclusive"
+    )
 
 
 # Kinks. Of a forward that looks at the imaginary part to choose a side, the complex step knows nothing at the kink itself.
@@ -240,7 +255,7 @@ def test_a_wrong_entry_is_not_excused_by_a_kink_elsewhere():
 
 def test_an_excused_array_does_not_hide_a_wrong_one():
     def op(x, w):
-        return np.maximum(x, 0) * w, lambda dy: (dy * (x > 0) * w, 1.5 * dy * np.maximum(x, 0))
+        return np.maximum(x, 0) * w, lambda dy: (dy * (x > 0) * w, (1 + 1e-6) * dy * np.maximum(x, 0))
 
     report = check(op, AT_KINKS, normal(5))
     assert report.verdict == "fail", report

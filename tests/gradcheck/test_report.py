@@ -63,6 +63,18 @@ def test_the_worst_entry():
     assert "fail: the gradient of arrays[1]: 15 of 15 entries are wrong" in text
 
 
+def test_the_worst_entry_of_several_wrong_arrays():
+    report = check(scaled(1 + 1e-7, 1 + 1e-3, 1 + 1e-5), normal(2), normal(2), normal(2))
+    assert report.worst.argument == "arrays[1]"
+
+
+def test_the_power_is_that_of_the_least_certain_array():
+    x, shift = normal(3, 5), np.array([1e9])
+    report = check(lambda x, shift: (x * x + shift, lambda dy: (2 * x * dy, dy.sum(keepdims=True).reshape(1))), x, shift)
+    alone = check(lambda x: (x * x, lambda dy: 2 * x * dy), x)
+    assert report.power > 10 * alone.power
+
+
 def test_the_worst_entry_of_a_right_backward():
     assert RIGHT.worst.ratio < 1e-3
     assert 0 < RIGHT.error_bar < 1e-6

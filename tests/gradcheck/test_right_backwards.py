@@ -7,7 +7,7 @@ import pytest
 
 from gradcheck import check
 
-SEEDS = range(25)
+SEEDS = range(15)
 MANY_SEEDS = range(200)
 
 
@@ -171,7 +171,6 @@ NASTIEST = {
     "softmax over [0, 40]",
     "softmax of ±700",
     "sigmoid at ±700",
-    "attention of deviation 10",
     "layer norm, rows of spread 1e-6 around 1e6",
     "relu at exact 0",
 }
@@ -230,6 +229,14 @@ def test_a_right_backward_is_not_accused_where_little_can_be_proved(place):
     never_accused(*HOPELESS[place], seeds=seeds_for(place))
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["layer norm, rows of spread 1e-6 around 1e6", "layer norm, no eps, spread 1e-6 around 1e3", "an output of 1e-300"],
+)
+def test_agreement_that_proves_nothing_does_not_pass(place):
+    assert never_accused(*HOPELESS[place], seeds=range(5))["pass"] == 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("place", {**PLACES, **HOPELESS})
 def test_a_right_backward_is_not_accused_on_many_seeds(place):
@@ -276,7 +283,7 @@ def test_a_wrong_gradient_of_the_key_bias_fails(wrong):
     assert report.verdict == "fail", report
 
 
-@pytest.mark.parametrize("offset", [1.0, 130.0, 1.3e4])
+@pytest.mark.parametrize("offset", [130.0, 1.3e4])
 @pytest.mark.parametrize("width", [5, 8])
 def test_a_shift_that_a_norm_takes_out_again_is_not_accused(offset, width):
     def op(x, shift):
@@ -288,7 +295,7 @@ def test_a_shift_that_a_norm_takes_out_again_is_not_accused(offset, width):
 
         return y, backward_of_both
 
-    never_accused(op, lambda rng: (rng.normal(size=(3, width)), np.array(offset)), range(20))
+    never_accused(op, lambda rng: (rng.normal(size=(3, width)), np.array(offset)), range(40))
     never_accused(
         lambda shift: (lambda y, back: (y, lambda dy: back(dy)[1]))(
             *op(np.linspace(0, 1, 3 * width).reshape(3, width), shift)
@@ -311,7 +318,7 @@ def test_a_right_backward_in_low_precision_is_not_accused(dtype, place):
     def in_low_precision(rng):
         return [np.clip(array, -6e4, 6e4).astype(dtype) for array in draw(rng)]
 
-    never_accused(op, in_low_precision, range(8))
+    never_accused(op, in_low_precision, range(4))
 
 
 def test_layer_norm_in_float32_on_rows_without_digits_to_spare_is_not_accused():
@@ -343,7 +350,7 @@ def test_gradients_that_float16_cannot_hold_are_not_accused():
 def test_shapes(shape):
     report = check(lambda x: (np.sin(x), lambda dy: np.cos(x) * dy), np.random.default_rng(0).normal(size=shape))
     assert report.ok, report
-    assert not any("refuses" in finding.text for finding in report.findings)
+    assert not report.findings
 
 
 def test_scalars_out():
