@@ -35,10 +35,8 @@ class Block:
         """Error over bar where that is too much, 0 elsewhere."""
         error = distance(self.actual, self.truth)
         agree = (error <= self.bar) & np.isfinite(error)
-        ratios = error / (self.bar or SMALLEST_NUMBER)
-        ratios = np.where(np.isnan(ratios), np.inf, ratios)  # both infinite
-        ratios = np.where(agree, 0.0, ratios)
-        return ratios
+        ratios = np.where(np.isinf(error), np.inf, error / (self.bar or SMALLEST_NUMBER))
+        return np.where(agree, 0.0, ratios)
 
 
 def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:

@@ -5,7 +5,8 @@ An entry agrees when |actual − truth| ≤ bar, one bar for a block (the gradie
     bar = rtol·max|truth| + 30·(w + f)            f = u·Σ|dy·y| / max|x|
 
 w is how far the truth itself moves when every input moves by one unit u in its last place: a function that magnifies
-rounding errors of its input has no digits beyond that to compare. f is the rounding of the output, seen from the input.
+rounding errors of its input has no digits beyond that to compare. f is the rounding of the output, seen from the input; in
+a sharp function, whose truth moves by more than u of itself, intermediate results cancel, and f takes w/max|truth| for u.
 
 A block whose truth lies within its own bar is zero to rounding: what is compared there is the rounding of what cancels on
 the way, and neither w nor f knows how large that is. Where such a block disagrees, its bar is widened by 30·v, v being how

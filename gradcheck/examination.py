@@ -12,10 +12,11 @@ from gradcheck.comparison import Block, compared, stopped_entries_moved, verdict
 from gradcheck.complex_step import ComplexUnsafeError
 from gradcheck.decision import Verdict, bar_of, distance, largest
 from gradcheck.low_precision import faults_in_low_precision
+from gradcheck.ordinary import Ordinary
 from gradcheck.report import Finding, Report, Worst
 from gradcheck.runs import InconclusiveError, Runs, ordinary_runs
 from gradcheck.second_point import second_point
-from gradcheck.side_effects import Ordinary, side_effects
+from gradcheck.side_effects import side_effects
 from gradcheck.subject import Array, Subject, WrongGradientsError
 
 NOTHING = 1e-10  # of the arrays: an output so small may be what is left of larger terms
