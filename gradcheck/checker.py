@@ -42,12 +42,16 @@ def check(
     integer or boolean array is accepted. A numpy.random.Generator among the arguments is copied afresh for every call.
 
     stopped  {argument's index or name: boolean array}: entries whose gradient is exactly 0 by contract
-    truth    "complex", or "auto", which is the same where the forward accepts complex arrays; where it does not, the
-             verdict is "inconclusive" and says why
+    truth    "complex", or "auto", which so far is the same
     rtol     agreement relative to the largest entry of a gradient, 1e-10 unless given
     seed     of the cotangents; the report depends on nothing else
 
-    Arrays of float32 or float16 are checked as float64 copies, then once as they are.
+    The forward must give complex arrays the complex values that its formula has: |z|² as z*z, maxima and branches by z.real,
+    and no abs, conj, np.linalg.norm, std, var or math.*. Where it does not, the verdict is "inconclusive" and says why.
+
+    The cotangents are random and dense, of the sizes 1, 3, 1000 and 1e-6; the numbers of `report.worst` are those of the one
+    with the worst entry. Arrays of float32 or float16 are checked as float64 copies, then as they are. An op's own argument
+    named stopped, truth, rtol or seed must be bound beforehand, with functools.partial.
 
     Raises ValueError where no argument is a floating array, and whatever the op itself raises on its arguments.
     """
@@ -84,7 +88,8 @@ def check_layer(
 
     layer.parameters() is {name: object with .value and .grad}; one object under two names is one parameter. The backward
     returns the gradients of the inputs and adds the parameters' to `.grad`. During the check `.value` and `.grad` are
-    replaced; afterwards the layer has its own back, whatever happened. Otherwise as `check`.
+    replaced; afterwards every parameter has its own back, whatever happened. What else a layer keeps between calls, such as
+    running means, goes through the check's calls as well. Chance is an argument, a Generator. Otherwise as `check`.
     """
     subject = subject_of_layer(layer, arrays, options)
     with parameters_put_back(subject.parameters):

@@ -107,6 +107,8 @@ def subject_of_layer(layer: Layer, args: Sequence[Any], options: dict[str, Any])
     given = layer.parameters()
     if not isinstance(given, Mapping):
         raise TypeError(f"parameters() must return a dict of parameters by name, got {type(given).__name__}")
+    if any(parameter is not given[name] for name, parameter in layer.parameters().items()):
+        raise TypeError("parameters() must return the layer's own parameters, got new objects at every call")
     for name, parameter in given.items():
         if not (hasattr(parameter, "value") and hasattr(parameter, "grad")):
             raise TypeError(f"the parameter {name} must have .value and .grad, got {type(parameter).__name__}")
@@ -225,6 +227,7 @@ def gradients_of(subject: Subject, backward: Backward, dys: Sequence[Array], arr
     except Exception as error:
         raise WrongGradientsError([f"the backward raises {said(error)}"]) from error
     faults = []
+    gradients = tuple(np.float64(gradient) if isinstance(gradient, float) else gradient for gradient in gradients)
     for name, array, gradient in zip(subject.names, arrays, gradients, strict=True):
         if not isinstance(gradient, np.ndarray | np.generic):
             faults.append(f"the gradient of {name} is {type(gradient).__name__}, not an array")

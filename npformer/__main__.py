@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, where what goes wrong can still be answered
     except KeyboardInterrupt:
-        print("\nnpformer check: interrupted; the operations above were checked", file=sys.stderr)
+        print("\nnpformer check: interrupted; what stands above was checked", file=sys.stderr)
         return 130
     except OSError as error:
         if sys.stdout is not None:
@@ -40,10 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(arguments: Sequence[str] | None) -> int:
     """The command line obeyed; the exit status."""
-    parser = Parser(prog="python -m npformer", description="A Transformer in NumPy alone.")
+    parser = Parser(prog="python -m npformer", description="A Transformer in NumPy alone.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser(
         "check",
+        allow_abbrev=False,
         help="check every operation: values against plain loops, gradients by gradcheck, float32 against float64",
     )
     check.add_argument("operations", nargs="*", metavar="OPERATION", help="only these (default: all)")
@@ -65,11 +66,11 @@ def print_checks(names: Sequence[str], n_seeds: int) -> int:
     """Print a line an operation and then the faults; the exit status."""
     from npformer.oracle.self_check import check_all
 
-    print(f"{'operation':<22}{'shapes tried':>12}{'worst error / bar':>19}   {'verdict':<24}{'seconds':>7}")
+    print(f"{'operation':<20}{'shapes tried':>13}{'worst error/bar':>17}  {'verdict':<21}{'seconds':>7}")
     faults: list[str] = []
     for outcome in check_all(names, n_seeds):
         worst = f"{outcome.worst:.2g}"
-        row = f"{outcome.name:<22}{len(outcome.shapes):>12}{worst:>19}   {outcome.verdict:<24}{outcome.seconds:>7.1f}"
+        row = f"{outcome.name:<20}{len(outcome.shapes):>13}{worst:>17}  {outcome.verdict:<21}{outcome.seconds:>7.1f}"
         print(row, flush=True)
         faults += outcome.faults[:SHOWN_FAULTS]
     what = "operation" if len(names) == 1 else "operations"

@@ -17,7 +17,7 @@ from npformer.catalogue import OPERATIONS
 from npformer.oracle import self_check
 
 ROOT = Path(__file__).parents[1]
-COLUMNS = ["operation", "shapes tried", "worst error / bar", "verdict", "seconds"]
+COLUMNS = ["operation", "shapes tried", "worst error/bar", "verdict", "seconds"]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -202,7 +202,7 @@ def test_an_interruption_is_one_line_and_what_was_checked_stays(monkeypatch, cap
     assert main(["check", "relu", "tanh"]) == 130
     captured = capsys.readouterr()
     assert captured.out.splitlines()[1].split()[0] == "relu"
-    assert captured.err.strip() == "npformer check: interrupted; the operations above were checked"
+    assert captured.err.strip() == "npformer check: interrupted; what stands above was checked"
 
 
 # A wrong operation.

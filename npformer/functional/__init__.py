@@ -1,4 +1,15 @@
-"""The mathematics: one operation a file, its forward beside its backward."""
+"""The mathematics: one operation a file, its forward beside its backward.
+
+Somewhere behind every operation stands one number L, the loss. In these files dx is short for ∂L/∂x, an array of x's shape:
+how much L grows for each entry of x. `backward` is given dy, which whoever uses y has found out, and returns dx by the
+chain rule: dx_j = Σ_i dy_i·∂y_i/∂x_j. A bracket such as [i = j] is 1 where it holds and 0 elsewhere.
+
+Where a line reads x.real, it decides something: which entry is the largest, on which side of 0 one lies. Such decisions are
+made by the real part, so that a complex array may go through as well. Its imaginary part then carries a derivative, which
+is how the backward is checked (gradcheck/complex_step.py).
+
+A reading order: linear, relu, sigmoid, softmax, layer_norm, embedding, cross_entropy, attention.
+"""
 
 from npformer.functional.alibi import alibi_bias, alibi_slopes
 from npformer.functional.attention import attention

@@ -3,7 +3,8 @@
     bias[h, i, j] = −m_h·|i + offset − j|        m_h = 2^(−8(h + 1)/H) for H a power of two
 
 Every head has a slope of its own, from steep (it looks near) to flat (it looks far). Where H is not a power of two, the
-slopes of the next smaller power P come first, then every other slope of 2P. A constant: no gradient.
+slopes of the next smaller power P come first, then every other slope of 2P. The paper looks back only; |·| lets a query
+look ahead at the same price. A constant: no gradient.
 
 Source: Press, Smith and Lewis 2022, section 3, and its published code for other numbers of heads.
 """

@@ -4,9 +4,11 @@
 
 Backward. y is a product of two matrices, so each gets what arrives times the other:
 
-    d(P·m)_ij = dy_i · v_j        dv_j = Σ_i (P·m)_ij·dy_i        dP = d(P·m)·m
+    d(P·m)_ij = Σ dy_i v_j        dv_j = Σ_i (P·m)_ij·dy_i        dP = d(P·m)·m
 
 dv uses the weights after dropout, for those made y. From dP on it is the backward of `attention_weights`.
+
+The shape comments write the H query heads as G groups of R = H/G, one key and value head to each group.
 
 Source: Vaswani et al. 2017, equation 1.
 """
@@ -41,7 +43,7 @@ def attention(
 
     keep     boolean, True where a query may attend: (T, S), or four axes that broadcast to (B, H, T, S)
     bias     floating, of such a shape; added after scale and soft cap; −inf hides, any finite number is only a bias
-    causal   None or False: off. An integer c: query i sees keys j ≤ i + c (0 top-left, S − T bottom-right). True: 0, T = S
+    causal   None or False: off. An integer c: query i sees keys j ≤ i + c (0 top-left, S − T bottom-right). True is 0
     window   (left, right): keys i + c − left … i + c + right, c = causal or 0; W means (W − 1, 0)
     scale    1/√K unless given
     softcap  c > 0: scores become c·tanh(scores/c), after scale, before bias and mask

@@ -1,9 +1,9 @@
 """Attention weights: how much each query attends to each key.
 
-    s_ij = scale·(q_i · k_j)        s′ = c·tanh(s/c) + bias        P_i = softmax of s′_i over the keys that i may see
+    s_ij = scale·Σ q_i k_j        s′ = c·tanh(s/c) + bias        P_i = softmax of s′_i over the keys that i may see
 
-The scalar product of two independent rows of K entries with variance 1 has variance K; the scale 1/√K brings it back to
-1, so that softmax neither saturates nor fades as heads get wider. The soft cap keeps scores within ±c.
+The scalar product of two independent rows of K entries with mean 0 and variance 1 has variance K; the scale 1/√K brings it
+back to 1, so that softmax neither saturates nor fades as heads get wider. The soft cap keeps scores within ±c.
 
 Backward, from the last line to the first. Softmax gives ds′; the bias was added, so dbias is ds′, summed over the axes
 along which it was repeated; the cap multiplies by its slope, 1 − tanh²; and s is a matrix product, so that
@@ -13,7 +13,8 @@ along which it was repeated; the cap multiplies by its slope, 1 − tanh²; and 
 A key and value head may serve a group of query heads; its gradient is the sum over the group. A hidden pair has P = 0 and
 ds = 0. A query that may see no key has a row of zeros, and is not read.
 
-Sources: Vaswani et al. 2017, equation 1; grouped heads: Ainslie et al. 2023; soft cap: Gemma Team 2024, section 2.
+Sources: Vaswani et al. 2017, equation 1; grouped heads: Ainslie et al. 2023; soft cap: Gemma Team 2024 ("Gemma 2"),
+section 2.
 """
 
 import math
@@ -67,10 +68,8 @@ def weigh(
     G = key.shape[1]
     q = scale * query.reshape(B, G, H // G, T, K)  # (B,H,T,K) → (B,G,R,T,K)
     k = key[:, :, None]  # (B,G,S,K) → (B,G,1,S,K)
-    s = q @ k.swapaxes(-1, -2)  # (B,G,R,T,K)(B,G,1,K,S) → (B,G,R,T,S)
-    raw = s
-    if softcap is not None:
-        s = softcap * np.tanh(raw / softcap)
+    raw = q @ k.swapaxes(-1, -2)  # (B,G,R,T,K)(B,G,1,K,S) → (B,G,R,T,S)
+    s = raw if softcap is None else softcap * np.tanh(raw / softcap)
     if bias is not None:
         s = s + by_group(bias if bias.ndim == 4 else bias[None, None], G)
     if visible is not None:

@@ -9,9 +9,9 @@ term's slope is softmax(z), the second's is q, so a row that counts has
 
     dz = dtotal·(softmax(z) − q)
 
-and an ignored row has exactly 0. The gradient of a row's sum is dtotal·(1 − 1) = 0: adding a number to all logits changes
-nothing. The mean loss is total / count; both are returned, since batches of unequal counts must be added before they are
-divided.
+and an ignored row has exactly 0. The entries of a row's dz add up to dtotal·(1 − 1) = 0: adding a number to all logits
+changes nothing. The mean loss is total / count; both are returned, since batches of unequal counts must be added before
+they are divided.
 
 Source: Goodfellow, Bengio and Courville 2016, section 6.2.2.3; label smoothing: Szegedy et al. 2016, section 7.
 """
@@ -46,7 +46,7 @@ def cross_entropy(
     z = logits[counted]  # (..., V) → (N,V)
     row, target = np.arange(len(z)), targets[counted]  # (N,)
     log_softmax = log_probabilities(z, axis=-1)  # (N,V)
-    total = (1 - label_smoothing) * -log_softmax[row, target].sum()
+    total = (1 - label_smoothing) * (0 - log_softmax[row, target].sum())
     if label_smoothing:
         total = total - label_smoothing * log_softmax.mean(-1).sum()
 

@@ -6,7 +6,7 @@
 Backward. m does not depend on x, so the gradient passes where the value passed, enlarged alike, with the mask of this very
 call: a fresh one, or one read off y/x where x may be 0, would be another function's.
 
-Source: Srivastava et al. 2014, section 4, with the factor moved to training.
+Source: Srivastava et al. 2014, sections 4 and 10, where p is the probability to keep.
 """
 
 import numpy as np

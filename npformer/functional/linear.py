@@ -6,7 +6,7 @@ Backward. x_i reaches every y_o, with the factor W_io, so what arrives at the ou
 dx_i = Σ_o dy_o W_io, which is dy Wᵀ. W_io carries x_i to y_o once in every row, so its gradient is a sum over rows,
 dW_io = Σ x_i dy_o, which is xᵀ dy. The offset is added to every row: db = Σ dy.
 
-Source: Rumelhart, Hinton and Williams 1986, equations 1, 6 and 7.
+Source: Rumelhart, Hinton and Williams 1986 (Nature 323), equations 1, 6 and 7.
 """
 
 import math

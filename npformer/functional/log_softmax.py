@@ -2,14 +2,15 @@
 
     y_i = x_i − log Σ_j exp(x_j)
 
-Backward. x_i moves its own y_i by one, and through the sum it moves every y: d(log Σ exp)/dx_j = softmax_j. Hence
+Backward. x_i moves its own y_i by one, and through the sum it moves every y: ∂(log Σ exp)/∂x_j = softmax_j. Hence
 
     dx_j = dy_j − softmax_j·Σ_i dy_i
 
 The largest x is taken off first and never put back: c − log Σ exp(c) with c = x − max x is the same number. So nothing
 overflows, rows with a large mean lose no digits, and an entry far below the largest keeps all of its own, where
 log(softmax) would be log(0). An entry far above all others has a y that is nearly 0: with n entries at the maximum, which
-add exactly n to the sum, log Σ = log n + log1p(the others / n) keeps its digits. Entries of −inf have y = −inf.
+add exactly n to the sum, log Σ = log n + log1p(the others / n) keeps its digits. Entries of −inf have y = −inf,
+softmax 0 and so dx = dy, in a row of nothing else as well.
 
 Source: Goodfellow, Bengio and Courville 2016, section 6.2.2.3.
 """

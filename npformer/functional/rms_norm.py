@@ -3,7 +3,7 @@
     r = 1 / √(mean(x²) + ε)        n = x·r        y = γ·n
 
 Backward. Let g = γ·dy be the gradient that arrives at n. An entry of x moves its own n by r, and through r the whole row:
-dr/dx_j = −r³·x_j/D = −r²·n_j/D. Hence
+∂r/∂x_j = −r³·x_j/D = −r²·n_j/D. Hence
 
     dx = r · (g − n·mean(g·n))
 

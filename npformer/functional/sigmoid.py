@@ -6,7 +6,7 @@ exp(−x) overflows on the far left. With e = exp(−|x|), which never exceeds 1
 multiplying above and below by exp(x), e/(1 + e) on the left. The slope is the quotient rule, exp(−x)/(1 + exp(−x))²,
 written as a product: σ(−x) is computed as such, since 1 − σ(x) would be 0 as soon as σ(x) has rounded to 1.
 
-Source: Rumelhart, Hinton and Williams 1986, equations 2 and 5.
+Source: Rumelhart, Hinton and Williams 1986 (Nature 323), equations 2 and 5.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
     y_i = exp(x_i) / Σ_j exp(x_j)
 
-Backward. x_j moves its own y_j, and through the sum it moves every y_i: dy_i/dx_j = y_i·([i = j] − y_j). Hence
+Backward. x_j moves its own y_j, and through the sum it moves every y_i: ∂y_i/∂x_j = y_i·([i = j] − y_j). Hence
 
     dx_j = Σ_i dy_i·y_i·([i = j] − y_j) = y_j·(dy_j − Σ_i dy_i·y_i)
 

@@ -5,8 +5,8 @@ A pair (i, j) of query and key is visible where all of these hold that were aske
     keep[i, j] is True        bias[i, j] is not −inf        j ≤ i + c        i + c − left ≤ j ≤ i + c + right
 
 c says which key stands where the query stands: 0 if both count from the same start (top-left), S − T if both end at the
-same place (bottom-right, a decoder that has seen S − T keys before). It must be given where T ≠ S: libraries that guessed
-it have guessed differently.
+same place (bottom-right, a decoder that has seen S − T keys before). causal=True does not guess it where T ≠ S: libraries
+that guessed have guessed differently. A window without `causal` has c = 0.
 
 Booleans are combined once. Masks that are added as large negative numbers overflow when two of them meet, and a large
 negative number is not a mask: a row in which every key has the same bias still attends to all of them.

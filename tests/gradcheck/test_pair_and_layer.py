@@ -422,11 +422,24 @@ def test_a_layer_without_parameters_is_an_operation():
 
 def test_integer_parameters_have_no_gradient():
     class Picks(Linear):
+        ids = Parameter(np.array([1, 2]))
+
         def parameters(self):
-            return {**super().parameters(), "ids": Parameter(np.array([1, 2]))}
+            return {**super().parameters(), "ids": self.ids}
 
     report = check_layer(linear(layer=Picks), normal(3, 5))
     assert report.ok, report
+
+
+def test_parameters_that_are_made_anew_at_every_call_are_refused():
+    """Their gradients would be looked for where none ever arrive."""
+
+    class Forgetful(Linear):
+        def parameters(self):
+            return {name: Parameter(parameter.value) for name, parameter in super().parameters().items()}
+
+    with pytest.raises(TypeError, match="the layer's own parameters"):
+        check_layer(linear(layer=Forgetful), normal(3, 5))
 
 
 @pytest.mark.parametrize("value", [1.5, None, [1.0, 2.0]])

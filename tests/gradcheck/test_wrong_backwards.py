@@ -559,6 +559,49 @@ def reuses_the_output():
     return op
 
 
+def reuses_the_gradient_of_one_call():
+    def op(x):
+        dx = np.zeros(x.shape)
+        return x * x, lambda dy: np.multiply(2 * x, dy, out=dx)
+
+    return op
+
+
+def writes_where_it_may(what, when):
+    """A read-only array is left alone, and so does not give the op away."""
+
+    def op(x):
+        own = x.copy()
+
+        def write(array):
+            if array.flags.writeable and not np.iscomplexobj(array):
+                array *= 2
+
+        def backward(dy):
+            dx = 2 * own * dy
+            if when == "backward":
+                write({"x": x, "dy": dy}[what])
+            return dx
+
+        if when == "forward":
+            write(x)
+        return own * own, backward
+
+    return op
+
+
+def raises_for_zero():
+    def op(x):
+        def backward(dy):
+            if not dy.any():
+                raise ZeroDivisionError("dy is zero")
+            return 2 * x * dy
+
+        return x * x, backward
+
+    return op
+
+
 def writes_into(what, when, undo=False):
     """x or y or dy is doubled in the forward or in the backward, and perhaps halved again."""
 
@@ -635,6 +678,7 @@ STATE = {
     "turns wrong later": state_of_the_backward,
     "adds to its first result": accumulates,
     "returns one buffer from all backwards": reuses_the_gradient,
+    "returns one buffer from all calls of one backward": reuses_the_gradient_of_one_call,
     "returns one buffer from all forwards": reuses_the_output,
     "writes into x in the forward": lambda: writes_into("x", "forward"),
     "writes into x in the backward": lambda: writes_into("x", "backward"),
@@ -644,6 +688,10 @@ STATE = {
     "writes into x in the backward and undoes it": lambda: writes_into("x", "backward", undo=True),
     "writes into dy and undoes it": lambda: writes_into("dy", "backward", undo=True),
     "writes dx into dy": writes_dx_into_dy,
+    "writes into x in the forward where it may": lambda: writes_where_it_may("x", "forward"),
+    "writes into x in the backward where it may": lambda: writes_where_it_may("x", "backward"),
+    "writes into dy where it may": lambda: writes_where_it_may("dy", "backward"),
+    "raises where dy is zero": raises_for_zero,
     "a random backward": lambda: random(1.0),
     "a backward with noise of 1e-5": lambda: random(1e-5),
     "a backward with noise of 1e-9": lambda: random(1e-9),
@@ -705,6 +753,14 @@ def test_a_backward_that_is_wrong_in_one_layout_alone_fails(layout, of, what):
     report = check(op, np.random.default_rng(0).normal(size=(3, 5)))
     assert report.verdict == "fail", report
     assert layout in str(report) or layout == "not contiguous"
+
+
+@pytest.mark.parametrize("layout", ["column-major", "strided", "reversed", "zero-stride"])
+def test_a_backward_that_is_wrong_where_x_and_dy_both_have_the_layout_fails(layout):
+    def op(x):
+        return x * x, lambda dy: 2 * x * dy * (1.001 if LAYOUTS[layout](x) and LAYOUTS[layout](dy) else 1)
+
+    assert check(op, np.random.default_rng(0).normal(size=(3, 5))).verdict == "fail"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -5,7 +5,7 @@ from npformer.oracle.reference.nested import Nested, depth, is_empty, kind_of
 
 
 def rotary(x: Nested, positions: Nested, base: Number = 10000.0, layout: str = "half") -> Nested:
-    """(a, b) → (a cos φ − b sin φ, a sin φ + b cos φ), where φ = p · base^(−2i/K)        Su et al. 2021, equation 34
+    """(a, b) → (a cos φ − b sin φ, a sin φ + b cos φ), where φ = p · base^(−2i/K)        Su et al. 2021, section 3.2.2
 
     for pair i at position p. x (..., T, K); positions (T), or the axes of x without the last, each of size 1 or full.
     Pair i is entries i and i + K/2 in layout "half", 2i and 2i + 1 in layout "interleaved", which is the paper's.

@@ -6,7 +6,7 @@ from npformer.oracle.reference.sigmoid import sigmoid
 
 
 def silu(x: Nested) -> Nested:
-    """y = x · σ(x)        Elfwing, Uchibe and Doya 2017, section 2"""
+    """y = x · σ(x)        Elfwing, Uchibe and Doya 2018, section 2"""
 
     def gated(z: Number) -> Number:
         return z * sigmoid(z)
