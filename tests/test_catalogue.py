@@ -64,7 +64,7 @@ def test_a_seed_draws_one_case(name):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_no_right_operation_is_accused_in_many_seeds(name):
     """The command prints the same for 10,000 seeds; this asks the hidden-pair laws too."""
-    for seed in range(10_000, 12_000):
+    for seed in range(10_000, 10_500):
         rng = np.random.default_rng(seed)
         found = faults(OPERATIONS[name].draw(RandomChooser(rng), rng))
         assert not found, f"seed {seed}: " + "\n".join(found)
