@@ -68,8 +68,11 @@ def weigh(
     G = key.shape[1]
     q = scale * query.reshape(B, G, H // G, T, K)  # (B,H,T,K) → (B,G,R,T,K)
     k = key[:, :, None]  # (B,G,S,K) → (B,G,1,S,K)
-    raw = q @ k.swapaxes(-1, -2)  # (B,G,R,T,K)(B,G,1,K,S) → (B,G,R,T,S)
-    s = raw if softcap is None else softcap * np.tanh(raw / softcap)
+    s = q @ k.swapaxes(-1, -2)  # (B,G,R,T,K)(B,G,1,K,S) → (B,G,R,T,S)
+    ratio: Array | None = None
+    if softcap is not None:
+        ratio = s / softcap
+        s = softcap * np.tanh(ratio)
     if bias is not None:
         s = s + by_group(bias if bias.ndim == 4 else bias[None, None], G)
     if visible is not None:
@@ -80,8 +83,8 @@ def weigh(
     def backward(dP: Array) -> tuple[Array, ...]:
         ds = zero_hidden(softmax_backward(zero_hidden(dP, visible)), visible)
         dbias = () if bias is None else (sum_repeated(ds.reshape(B, H, *ds.shape[-2:]), bias),)
-        if softcap is not None:
-            ds = zero_hidden(ds * tanh_slope(raw / softcap), visible)
+        if ratio is not None:
+            ds = zero_hidden(ds * tanh_slope(ratio), visible)
         dq = scale * sum_visible(ds, k, visible)  # (B,G,R,T,S)(B,G,1,S,K) → (B,G,R,T,K)
         seen_by = None if visible is None else visible.swapaxes(-1, -2)
         dk = sum_visible(ds.swapaxes(-1, -2), q, seen_by).sum(2)  # (B,G,R,S,T)(B,G,R,T,K) → (B,G,R,S,K) → (B,G,S,K)

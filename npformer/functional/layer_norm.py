@@ -3,9 +3,8 @@
     c = x − mean(x)        r = 1 / √(mean(c²) + ε)        n = c·r        y = γ·n + β
 
 Backward. Let g = γ·dy be the gradient that arrives at n. An entry c_j moves its own n_j by r, and through r every n_i:
-∂r/∂c_j = −r³·c_j/D = −r²·n_j/D, the change of the mean itself dropping out because Σ c = 0. So c receives
-r·(g − n·mean(g·n)). An entry of x moves its own c by 1 and, through the mean, every c of its row by −1/D, which takes the
-mean off what c received; and since mean(n) = 0, that is
+∂r/∂c_j = −r³·c_j/D = −r²·n_j/D. So c receives r·(g − n·mean(g·n)). An entry of x moves its own c by 1 and, through the mean,
+every c of its row by −1/D, which takes the mean off what c received; and since mean(n) = 0, that is
 
     dx = r · (g − mean(g) − n·mean(g·n))
 
