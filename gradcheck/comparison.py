@@ -1,14 +1,16 @@
 """Every entry of every gradient against the truth, and what is to be said of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 
 from gradcheck.arrays import FACTORS, SMALLEST_NUMBER, UNIT, furthest, natural_size, sizes_of
-from gradcheck.complex_step import gradients_by_complex_step, lost_in_steps
+from gradcheck.complex_step import ComplexPoint, derivatives_by_complex_step, lost_in_steps
 from gradcheck.decision import MARGIN, RESOLUTION, Judgement, bar_of, distance, judge, largest, over
 from gradcheck.differences import excuse, refuse_complex_unsafe
+from gradcheck.directions import Directions
 from gradcheck.report import Finding, place
 from gradcheck.runs import Runs
 from gradcheck.subject import Array
@@ -20,7 +22,7 @@ MOST_CONFIRMATIONS = 30  # of wrong entries, in one array
 
 @dataclass(frozen=True)
 class Block:
-    """The gradient of array i for cotangent k."""
+    """The gradient of array i for cotangent k: its derivatives along the directions in that array."""
 
     i: int
     k: int
@@ -39,35 +41,75 @@ class Block:
         return np.where(agree, 0.0, ratios)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some entries of array i, or one alone, moved by weights; the derivative along them for cotangent k."""
+
+    i: int
+    k: int
+    entries: Array
+    weights: Array
+    actual: float
+    truth: float
+    bar: float
+
+    @property
+    def error(self) -> float:
+        return float(distance(np.array(self.actual), np.array(self.truth)))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A wrong entry. `seen` is where it was seen: alone, or together with others if each alone is wrong by too little."""
+
+    index: tuple[int, ...]
+    actual: float
+    truth: float
+    bar: float
+    seen: Part
+
+
 def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:
     """Raises ComplexUnsafeError where there is no truth."""
     run, cotangents, skip = runs.subject.run, runs.cotangents, runs.skip
     refuse_complex_unsafe(run, runs.arrays, skip, cotangents[0], rng)
-    truths = gradients_by_complex_step(run, runs.arrays, cotangents, skip)
-    moved = [gradients_by_complex_step(run, nearby.arrays, cotangents, skip, 1 + rng.random()) for nearby in runs.nearby]
-    resolution = max(RESOLUTION, 2 * rtol)
+    truths = derivatives_by_complex_step(run, runs.arrays, runs.directions, cotangents)
+    sums = [own.sums() for own in runs.directions]
+    moved = [derivatives_by_complex_step(run, near.arrays, sums, cotangents, 1 + rng.random()) for near in runs.nearby]
     blocks = []
-    for i, array in enumerate(runs.arrays):
-        naturals = [natural_size(dys, runs.outputs, array) for dys in cotangents]
+    for i, (array, own) in enumerate(zip(runs.arrays, runs.directions, strict=True)):
+        stretch = lengthening(own, array)
+        naturals = [stretch * natural_size(dys, runs.outputs, array) for dys in cotangents]
         noise = max((runs.noise(k, i) / natural for k, natural in enumerate(naturals) if natural), default=0.0)
         for k, natural in enumerate(naturals):
-            actual, truth = np.where(skip[i], 0.0, runs.gradients[k][i]), truths[k][i]
+            actual, truth = runs.along[k][i], truths[k][i]
             if np.isfinite(truths[0][i]).all() and not np.isfinite(truth).all():
                 continue  # a large cotangent of ours has made it overflow
-            wander = furthest(truth, [each[k][i] for each in moved], FACTORS)
+            wander = furthest(own.summed(truth), [each[k][i] for each in moved], FACTORS)
             may_be_zero = largest(truth) <= NEGLIGIBLE * natural
             rounding = natural * relative_rounding(truth, wander, may_be_zero)
             if natural or actual.any():
-                rounding += lost_in_steps(cotangents[k], array)
+                rounding += lost_in_steps(cotangents[k], array) * own.length**2
             bar = bar_of(truth, wander, rounding, rtol)
             wide = bar + MARGIN * noise * natural
-            judgement = judge(actual, truth, bar, natural, resolution)
+            entry = largest(truth) if own.single else largest(runs.gradients[k][i][~skip[i]]) or largest(truth) / own.length
+            size, zero = own.smallest_weight * entry, own.smallest_weight * natural / stretch
+            resolution = max(RESOLUTION, 2 * rtol, 2 * over(rtol * largest(truth), size))
+            judgement = judge(actual, truth, bar, zero, resolution, size)
             if not (may_be_zero or judgement.is_zero):
                 wide = bar
             elif judgement.n_wrong:
-                bar, judgement = wide, judge(actual, truth, wide, natural, resolution)
+                bar, judgement = wide, judge(actual, truth, wide, zero, resolution, size)
             blocks.append(Block(i, k, actual, truth, bar, wide, judgement))
     return blocks
+
+
+def lengthening(directions: Directions, array: Array) -> float:
+    """How many times larger a derivative along a direction may be than one with respect to the largest entry, if the array
+    as a whole makes the output: by the length of the direction, over the length of the array in units of that entry."""
+    size = largest(array)
+    numbers = array[np.isfinite(array)] / size if size else np.ones(array.size)  # zeros are as large as 1
+    return max(1.0, directions.length / float(np.sqrt((numbers**2).sum()) or 1.0))
 
 
 def relative_rounding(truth: Array, wander: float, may_be_zero: bool) -> float:
@@ -76,19 +118,26 @@ def relative_rounding(truth: Array, wander: float, may_be_zero: bool) -> float:
     return max(UNIT, min(over(wander, largest(truth)), NOISE_OF_ZERO if may_be_zero else 1.0))
 
 
-def verdicts(runs: Runs, blocks: Sequence[Block], excused: set[int]) -> Iterator[Finding]:
-    """A finding for every array whose gradient is not plainly right; those that may be right nevertheless join `excused`."""
+def verdicts(runs: Runs, blocks: Sequence[Block], excused: set[int], named: dict[int, Entry]) -> Iterator[Finding]:
+    """A finding for every array whose gradient is not plainly right; those that may be right nevertheless join `excused`.
+
+    A wrong entry of each joins `named`.
+    """
     for i, name in enumerate(runs.subject.names):
         own = [block for block in blocks if block.i == i]
         n_wrong = max(block.judgement.n_wrong for block in own)
         if n_wrong:
-            index, why = first_confirmed(runs, own)
+            entry, why = first_confirmed(runs, own)
+            named[i] = entry
             if why:
                 excused.add(i)
-                yield Finding("inconclusive", f"the gradient of {name}{place(index)}: {why}")
-            else:
-                at = f", one of them {place(index)}" if index else ""
+                yield Finding("inconclusive", f"the gradient of {name}{place(entry.index)}: {why}")
+            elif runs.directions[i].single:
+                at = f", one of them {place(entry.index)}" if entry.index else ""
                 yield Finding("fail", f"the gradient of {name}: {n_wrong} of {runs.skip[i].size} entries are wrong{at}")
+            else:
+                seen = f"{n_wrong} of {len(runs.directions[i])} directions show it"
+                yield Finding("fail", f"the gradient of {name} is wrong, for one at {place(entry.index)}: {seen}")
         elif any(block.judgement.verdict == "inconclusive" for block in own):
             power = max(block.judgement.power for block in own)
             yield Finding("inconclusive", f"the gradient of {name}: a relative error of {power:.1g} would not be seen")
@@ -96,32 +145,89 @@ def verdicts(runs: Runs, blocks: Sequence[Block], excused: set[int]) -> Iterator
             yield Finding("pass", f"the gradient of {name} is zero to rounding")
 
 
-def first_confirmed(runs: Runs, blocks: Sequence[Block]) -> tuple[tuple[int, ...], str | None]:
+def first_confirmed(runs: Runs, blocks: Sequence[Block]) -> tuple[Entry, str | None]:
     """The worst entry that is wrong without an excuse; if there is none, the worst of all and its excuse."""
-    ratios = np.stack([block.ratios for block in blocks])
-    worst = ratios.max(0)
+    worst = np.max([block.ratios for block in blocks], axis=0)
+    suspects = chain.from_iterable(
+        wrong_entries(runs, blocks, int(direction)) for direction in np.argsort(-worst, kind="stable") if worst[direction]
+    )
     excuses = []
-    for flat in np.argsort(-worst, axis=None, kind="stable")[:MOST_CONFIRMATIONS]:
-        index = tuple(map(int, np.unravel_index(flat, worst.shape)))
-        if worst[index] == 0:
-            break
-        why = excuse_of_entry(runs, blocks[int(ratios.reshape(len(blocks), -1)[:, flat].argmax())], index)
+    for entry in islice(suspects, MOST_CONFIRMATIONS):
+        why = excuse_of(runs, entry.seen)
         if why is None:
-            return index, None
-        excuses.append((index, why))
+            return entry, None
+        excuses.append((entry, why))
     return excuses[0]
 
 
-def excuse_of_entry(runs: Runs, block: Block, index: tuple[int, ...]) -> str | None:
-    array = runs.arrays[block.i]
-    if not np.isfinite([block.actual[index], array[index]]).all():
+def wrong_entries(runs: Runs, blocks: Sequence[Block], direction: int) -> Iterator[Entry]:
+    """The entries that make a direction wrong, the worst first as far as halving finds it: each once the one before has an
+    excuse, as long as the direction is wrong without it."""
+    i = blocks[0].i
+    entries, weights = runs.directions[i].of(direction)
+    length = float(np.sqrt((weights**2).sum()))
+    point = ComplexPoint(runs.subject.run, runs.arrays, [runs.cotangents[block.k] for block in blocks])
+
+    def parts(entries: Array, weights: Array, truths: Sequence[float] | None = None) -> list[Part]:
+        """One for each block."""
+        share = float(np.sqrt((weights**2).sum())) / length
+        actuals = [float(weights @ runs.gradients[block.k][i].reshape(-1)[entries]) for block in blocks]
+        truths = point.derivatives(i, entries, weights) if truths is None else truths
+        return [
+            Part(i, block.k, entries, weights, actual, truth, share * block.bar)
+            for block, actual, truth in zip(blocks, actuals, truths, strict=True)
+        ]
+
+    wholes = parts(entries, weights, [float(block.truth[direction]) for block in blocks])
+    ratios = [float(block.ratios[direction]) for block in blocks]
+    while max(ratios):
+        one, seen = narrowed(wholes, int(np.argmax(ratios)), parts)
+        entry, weight = int(one.entries[0]), float(one.weights[0])
+        index = tuple(map(int, np.unravel_index(entry, runs.arrays[i].shape)))
+        yield Entry(index, one.actual / weight, one.truth / weight, one.bar / abs(weight), seen)
+        others = entries != entry
+        entries, weights = entries[others], weights[others]
+        if not len(entries):
+            return
+        wholes = parts(entries, weights)
+        ratios = [0.0 if whole.error <= whole.bar else over(whole.error, whole.bar) for whole in wholes]
+
+
+def narrowed(wholes: list[Part], k: int, parts: Callable[..., list[Part]]) -> tuple[Part, Part]:
+    """One entry, and the smallest wrong part of the direction with that entry in it, both for the k-th block.
+
+    Found by halving: the errors of two halves add up to that of the whole, so that the larger is at least half of it.
+    """
+    wrong, seen = wholes, wholes[k]
+    while len(wrong[k].entries) > 1:
+        entries, weights = wrong[k].entries, wrong[k].weights
+        middle = len(entries) // 2
+        left = parts(entries[:middle], weights[:middle])
+        rest = [whole.truth - part.truth for whole, part in zip(wrong, left, strict=True)]
+        right = parts(entries[middle:], weights[middle:], rest)
+        wrong = left if left[k].error >= right[k].error else right
+        if len(wrong[k].entries) == 1:  # with all its digits
+            wrong = parts(wrong[k].entries, wrong[k].weights)
+        if not wrong[k].error <= wrong[k].bar:
+            seen = wrong[k]
+    return wrong[k], seen
+
+
+def excuse_of(runs: Runs, wrong: Part) -> str | None:
+    array = runs.arrays[wrong.i]
+    if not (np.isfinite(wrong.actual) and np.isfinite(array.reshape(-1)[wrong.entries]).all()):
         return None
+    size = float(sizes_of(array).reshape(-1)[wrong.entries].min())
     directions = [np.zeros(each.shape) for each in runs.arrays]
-    directions[block.i][index] = sizes_of(array)[index]
-    size = float(directions[block.i][index])
-    actual, truth = float(block.actual[index]), float(block.truth[index])
+    directions[wrong.i].reshape(-1)[wrong.entries] = size * wrong.weights
     return excuse(
-        runs.subject.run, runs.arrays, directions, runs.cotangents[block.k], size * actual, size * truth, size * block.bar
+        runs.subject.run,
+        runs.arrays,
+        directions,
+        runs.cotangents[wrong.k],
+        size * wrong.actual,
+        size * wrong.truth,
+        size * wrong.bar,
     )
 
 

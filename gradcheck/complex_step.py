@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gradcheck.arrays import SMALLEST_NUMBER, flattened, sizes_of
+from gradcheck.directions import Directions
 from gradcheck.subject import Array, Outputs, said
 
 Run: TypeAlias = Callable[[Sequence[Array]], tuple[Outputs, Any]]
@@ -41,30 +42,47 @@ def lost_in_steps(dys: Sequence[Array], array: Array | None = None) -> float:
     return SMALLEST_NUMBER / step * float(np.abs(flattened(dys)).sum())
 
 
-def gradients_by_complex_step(
+class ComplexPoint:
+    """The arrays as complex ones, of which few entries at a time are moved: nothing of the size of all of them is copied.
+
+    Steps that are stretched give the same derivatives with other roundings.
+    """
+
+    def __init__(
+        self, run: Run, arrays: Sequence[Array], cotangents: Sequence[Sequence[Array]], stretch: float = 1.0
+    ) -> None:
+        self.run = run
+        self.cotangents = [flattened(dys) for dys in cotangents]
+        self.moved = [array.astype(np.complex128) for array in arrays]
+        self.steps = [stretch * steps_of(array).reshape(-1) for array in arrays]
+
+    def derivatives(self, i: int, entries: Array, weights: Array) -> list[float]:
+        """The derivative of each Σ dy·y where the entries of array i move by their weights: one forward."""
+        flat, step = self.moved[i].reshape(-1), self.steps[i][entries].min()
+        kept = flat[entries]
+        flat[entries] = kept + 1j * (step * weights)
+        slopes = imaginary_parts(self.run, self.moved, len(self.cotangents[0])) / step
+        flat[entries] = kept
+        return [float(dy @ slopes) for dy in self.cotangents]
+
+
+def derivatives_by_complex_step(
     run: Run,
     arrays: Sequence[Array],
+    directions: Sequence[Directions],
     cotangents: Sequence[Sequence[Array]],
-    skip: Sequence[Array],
     stretch: float = 1.0,
 ) -> list[list[Array]]:
-    """For each set of cotangents, the gradient of Σ dy·y with respect to each array, entry by entry.
+    """For each set of cotangents, the derivatives of Σ dy·y along the directions in each array.
 
-    Entries where `skip` is True are not moved and get 0. One forward an entry, whatever the number of cotangents. Steps that
-    are stretched give the same derivatives with other roundings.
+    One forward a direction, whatever the number of cotangents.
     """
-    weights = [flattened(dys) for dys in cotangents]
-    moved = [array.astype(np.complex128) for array in arrays]
-    truths = [[np.zeros(array.shape) for array in arrays] for _ in cotangents]
-    for i, array in enumerate(arrays):
-        flat, steps = moved[i].reshape(-1), stretch * steps_of(array).reshape(-1)
-        for entry in np.flatnonzero(~skip[i]):
-            kept = flat[entry]
-            flat[entry] = kept + 1j * steps[entry]
-            slopes = imaginary_parts(run, moved, len(weights[0])) / steps[entry]
-            flat[entry] = kept
-            for truth, weight in zip(truths, weights, strict=True):
-                truth[i].reshape(-1)[entry] = weight @ slopes
+    point = ComplexPoint(run, arrays, cotangents, stretch)
+    truths = [[np.zeros(len(own)) for own in directions] for _ in cotangents]
+    for i, own in enumerate(directions):
+        for k in range(len(own)):
+            for truth, derivative in zip(truths, point.derivatives(i, *own.of(k)), strict=True):
+                truth[i][k] = derivative
     return truths
 
 

@@ -8,6 +8,9 @@ w is how far the truth itself moves when every input moves by one unit u in its 
 rounding errors of its input has no digits beyond that to compare. f is the rounding of the output, seen from the input; in
 a sharp function, whose truth moves by more than u of itself, intermediate results cancel, and f takes w/max|truth| for u.
 
+Where many entries are compared along directions, all of this holds for their weighted sums. What would have been seen is
+an error in one entry alone, times the smallest weight.
+
 A block whose truth lies within its own bar is zero to rounding: what is compared there is the rounding of what cancels on
 the way, and neither w nor f knows how large that is. Where such a block disagrees, its bar is widened by 30·v, v being how
 far the backward's own result wanders between points close by, at all of which the truth is zero.
@@ -35,7 +38,7 @@ class Judgement:
     n_wrong: int
     index: tuple[int, ...]  # of the worst entry
     ratio: float  # its error over the bar
-    power: float  # the smallest error that would have been seen, over the largest entry (zero block: over `natural`)
+    power: float  # the smallest error that would have been seen, over `size` (zero block: over `natural`)
     is_zero: bool = False  # to rounding
 
 
@@ -46,9 +49,17 @@ def bar_of(truth: Array, moved: Array | float, rounding: float, rtol: float) -> 
 
 
 def judge(
-    actual: Array, truth: Array, bar: float, natural: float = float("inf"), resolution: float = RESOLUTION
+    actual: Array,
+    truth: Array,
+    bar: float,
+    natural: float = float("inf"),
+    resolution: float = RESOLUTION,
+    size: float | None = None,
 ) -> Judgement:
-    """Compare one block. A NaN or an infinity on either side, or on both, is a failure."""
+    """Compare one block. A NaN or an infinity on either side, or on both, is a failure.
+
+    `size` is that of the largest entry, unless given: along directions, what an error as large as that entry would make.
+    """
     if truth.size == 0:
         return Judgement("pass", 0, (), 0.0, 0.0)
     error = distance(actual, truth)
@@ -56,10 +67,9 @@ def judge(
     place = int(error.argmax())
     index = tuple(map(int, np.unravel_index(place, truth.shape)))
     worst = float(error.reshape(-1)[place])
-    size = largest(truth)
-    is_zero = size <= bar
+    is_zero = largest(truth) <= bar
     verdict: Verdict = "fail" if n_wrong else "pass"
-    power = over(bar, natural if is_zero else size)
+    power = over(bar, natural if is_zero else largest(truth) if size is None else size)
     if verdict == "pass" and power > resolution:
         verdict = "inconclusive"
     return Judgement(verdict, n_wrong, index, over(worst, bar), power, is_zero)

@@ -17,6 +17,7 @@ import numpy as np
 
 from gradcheck.arrays import flattened, one_output_at_a_time, random_directions
 from gradcheck.complex_step import ComplexUnsafeError, Run, derivatives_along, lost_in_steps
+from gradcheck.directions import moved_together
 from gradcheck.subject import Array, said
 
 STEPS = tuple(2.0**-k for k in range(6, 37, 3))
@@ -85,23 +86,28 @@ def refuse_complex_unsafe(
 ) -> None:
     """Raise ComplexUnsafeError where the complex step contradicts ordinary differences, twice.
 
-    Each array alone is moved, so that a small influence does not hide behind a large one, and each output is looked at
-    alone. The point is one beside the given one, which may lie on a kink.
+    Each array alone is moved, or few of them where all have many entries, so that a small influence does not hide behind a
+    large one, and each output is looked at alone. The point is one beside the given one, which may lie on a kink.
     """
-    for i, array in enumerate(arrays):
-        if array[~skip[i]].size:
-            contradictions = (contradiction(run, arrays, skip, i, dys, rng) for _ in range(2))
+    for group in moved_together(arrays):
+        if not all(skip[i].all() for i in group):
+            contradictions = (contradiction(run, arrays, skip, group, dys, rng) for _ in range(2))
             said_of_both = list(takewhile(bool, contradictions))
             if len(said_of_both) == 2:
                 raise ComplexUnsafeError(said_of_both[0])
 
 
 def contradiction(
-    run: Run, arrays: Sequence[Array], skip: Sequence[Array], i: int, dys: Sequence[Array], rng: np.random.Generator
+    run: Run,
+    arrays: Sequence[Array],
+    skip: Sequence[Array],
+    group: Sequence[int],
+    dys: Sequence[Array],
+    rng: np.random.Generator,
 ) -> str | None:
-    """What contradicts the complex step when array i moves in a random direction."""
+    """What contradicts the complex step when the arrays of a group move in a random direction."""
     directions = random_directions(arrays, skip, rng)
-    alone = [v if j == i else np.zeros(v.shape) for j, v in enumerate(directions)]
+    alone = [v if i in group else np.zeros(v.shape) for i, v in enumerate(directions)]
     points = [
         [array + 2.0**-10 * v for array, v in zip(arrays, directions, strict=True)],
         [array * (1 + 2.0**-10 * rng.random(array.shape)) for array in arrays],  # keeps signs, and what is 0

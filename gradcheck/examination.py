@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from gradcheck.arrays import FACTORS, UNIT, furthest, natural_size
-from gradcheck.comparison import Block, compared, stopped_entries_moved, verdicts, without_truth, worst_of
+from gradcheck.comparison import Block, Entry, compared, stopped_entries_moved, verdicts, without_truth, worst_of
 from gradcheck.complex_step import ComplexUnsafeError
 from gradcheck.decision import Verdict, bar_of, distance, largest
+from gradcheck.directions import Directions, many
 from gradcheck.low_precision import faults_in_low_precision
 from gradcheck.ordinary import Ordinary
 from gradcheck.report import Finding, Report, Worst
@@ -29,6 +30,8 @@ class Examination:
         self.findings: list[Finding] = []
         self.blocks: list[Block] = []
         self.excused: set[int] = set()
+        self.named: dict[int, Entry] = {}
+        self.directions: list[Directions] = []
         self.n_evaluations = 0
 
         def counted(arrays: Sequence[Array]) -> Any:
@@ -50,13 +53,14 @@ class Examination:
 
     def look(self) -> Iterator[Finding]:
         runs = ordinary_runs(self.subject, self.skip, self.rng)
+        self.directions = runs.directions
         yield from stopped_entries_moved(runs)
         yield from (Finding("pass", f"not defined everywhere nearby: {refusal}") for refusal in runs.refusals)
         if not runs.nearby:
             yield Finding("inconclusive", "accepts no arrays that differ in the last place, so its rounding is not known")
         try:
             self.blocks = compared(runs, self.rtol, self.rng)
-            yield from verdicts(runs, self.blocks, self.excused)
+            yield from verdicts(runs, self.blocks, self.excused, self.named)
             if not any(block.judgement.n_wrong for block in self.blocks):
                 yield from second_point(runs, self.rtol, self.rng)
         except ComplexUnsafeError as error:
@@ -91,8 +95,7 @@ class Examination:
             ],
             gradient_bars=[block.layout_bar for block in self.blocks if block.k == 0]
             or [
-                bar(gradient, [near.gradients[0][i] for near in runs.nearby], rounding[i])
-                for i, gradient in enumerate(runs.gradients[0])
+                bar(along, [near.along[0][i] for near in runs.nearby], rounding[i]) for i, along in enumerate(runs.along[0])
             ],
             elsewhere=runs.elsewhere,
         )
@@ -123,9 +126,20 @@ class Examination:
             findings=findings,
             n_entries=n_entries,
             n_evaluations=self.n_evaluations,
+            n_directions=sum(map(len, self.directions)) if many(self.subject.arrays) else 0,
         )
 
     def worst_entry(self, block: Block) -> Worst:
-        at = block.judgement.index
-        error = float(distance(block.actual, block.truth)[at])
-        return Worst(self.subject.names[block.i], at, float(block.actual[at]), float(block.truth[at]), error, block.bar)
+        name, directions, k = self.subject.names[block.i], self.directions[block.i], block.judgement.index[0]
+        entries, weights = directions.of(k)
+        if len(entries) > 1 and block.i in self.named:
+            entry = self.named[block.i]
+            error = float(distance(np.array(entry.actual), np.array(entry.truth)))
+            return Worst(name, entry.index, entry.actual, entry.truth, error, entry.bar)
+        actual, truth = float(block.actual[k]), float(block.truth[k])
+        error = float(distance(block.actual, block.truth)[k])
+        if len(entries) > 1:
+            direction = f" along direction {k} of {len(directions)}"
+            return Worst(name, (), actual, truth, error, block.bar, direction)
+        index = tuple(map(int, np.unravel_index(entries[0], self.skip[block.i].shape)))
+        return Worst(name, index, actual / weights[0], truth / weights[0], error, block.bar)

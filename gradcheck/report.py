@@ -14,7 +14,7 @@ class GradientError(AssertionError):
 
 @dataclass(frozen=True)
 class Worst:
-    """The entry with the largest error over its bar."""
+    """The entry with the largest error over its bar; where none is wrong, perhaps one of the directions of many entries."""
 
     argument: str
     index: tuple[int, ...]
@@ -22,6 +22,7 @@ class Worst:
     truth: float
     error: float
     bar: float
+    direction: str = ""
 
     @property
     def ratio(self) -> float:
@@ -30,8 +31,8 @@ class Worst:
 
     def __str__(self) -> str:
         return (
-            f"gradient of {self.argument}{place(self.index)}: returned {self.actual:.12g}, truth {self.truth:.12g}, "
-            f"error {self.error:.2g} = {self.ratio:.2g} × bar {self.bar:.2g}"
+            f"gradient of {self.argument}{place(self.index)}{self.direction}: returned {self.actual:.12g}, "
+            f"truth {self.truth:.12g}, error {self.error:.2g} = {self.ratio:.2g} × bar {self.bar:.2g}"
         )
 
 
@@ -65,6 +66,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     n_entries: int = 0
     n_evaluations: int = 0
+    n_directions: int = 0  # along which the entries were compared; 0 where it was one by one
 
     @property
     def ok(self) -> bool:
@@ -84,8 +86,10 @@ class Report:
             power = f"errors above {self.power:.1g} of a gradient's largest entry would show"
         else:
             power = "none could be compared" if self.worst is None else "no error would show"
+        entries = f"{self.n_entries:,} entries" if self.n_directions else f"{self.n_entries} entries"
+        along = f" along {self.n_directions} directions" if self.n_directions else ""
         lines = [
-            f"{self.verdict.upper()} {self.title}: {self.n_entries} entries against complex step, "
+            f"{self.verdict.upper()} {self.title}: {entries}{along} against complex step, "
             f"{self.n_evaluations} forward evaluations, {power}"
         ]
         if self.worst:

@@ -15,6 +15,7 @@ from gradcheck.arrays import (
     one_output_at_a_time,
     random_directions,
 )
+from gradcheck.directions import Directions, directions_in
 from gradcheck.subject import Array, Subject, WrongGradientsError, gradients_of, said
 
 # Unit cotangents alone cannot see a backward that squares, clips, rectifies or normalises dy.
@@ -28,11 +29,11 @@ class InconclusiveError(Exception):
 
 @dataclass(frozen=True)
 class Nearby:
-    """A run on arrays and cotangents that differ a little from the given ones."""
+    """A run on arrays and cotangents that differ a little from the given ones; of its gradients, what is compared."""
 
     arrays: list[Array]
     outputs: list[Array]
-    gradients: list[list[Array]]
+    along: list[list[Array]]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Runs:
     """The run on float64 copies of the given arrays, with the gradients of every array for every set of cotangents.
 
     skip       for every array the entries that are stopped
+    directions along which the gradient of every array is compared
+    along      the derivatives along them, by the gradients
     nearby     three runs where every number differs by a few units; none where the subject accepts no other arrays
     around     three runs a little further away, likewise
     elsewhere  a point far away, likewise
@@ -52,6 +55,8 @@ class Runs:
     outputs: list[Array]
     cotangents: list[list[Array]]
     gradients: list[list[Array]]
+    directions: list[Directions]
+    along: list[list[Array]]
     nearby: list[Nearby]
     around: list[Nearby]
     elsewhere: list[Array] | None
@@ -59,7 +64,7 @@ class Runs:
 
     def noise(self, k: int, i: int) -> float:
         """v: how far the backward's own result wanders around."""
-        noise = furthest(self.gradients[k][i], [run.gradients[k][i] for run in (*self.nearby, *self.around)])
+        noise = furthest(self.along[k][i], [run.along[k][i] for run in (*self.nearby, *self.around)])
         return noise if np.isfinite(noise) else 0.0
 
 
@@ -81,6 +86,7 @@ def ordinary_runs(subject: Subject, skip: Sequence[Array], rng: np.random.Genera
     if len(outputs) > 1:  # so that a small output does not hide behind a large one
         cotangents += one_output_at_a_time(cotangents[0])
     gradients = [gradients_of(subject, backward, copies(dys), arrays) for dys in cotangents]
+    directions = directions_in(arrays, skip, rng)
     refusals: list[str] = []
     return Runs(
         subject=subject,
@@ -89,17 +95,24 @@ def ordinary_runs(subject: Subject, skip: Sequence[Array], rng: np.random.Genera
         outputs=outputs,
         cotangents=cotangents,
         gradients=gradients,
-        nearby=runs_nearby(subject, arrays, cotangents, rng, UNIT, refusals),
-        around=runs_nearby(subject, arrays, cotangents, rng, AROUND, refusals),
+        directions=directions,
+        along=[derivatives_along_each(directions, each) for each in gradients],
+        nearby=runs_nearby(subject, arrays, cotangents, directions, rng, UNIT, refusals),
+        around=runs_nearby(subject, arrays, cotangents, directions, rng, AROUND, refusals),
         elsewhere=another_point(subject, arrays, outputs, skip, rng, refusals),
         refusals=list(dict.fromkeys(refusals)),
     )
+
+
+def derivatives_along_each(directions: Sequence[Directions], gradients: Sequence[Array]) -> list[Array]:
+    return [own.along(gradient) for own, gradient in zip(directions, gradients, strict=True)]
 
 
 def runs_nearby(
     subject: Subject,
     arrays: Sequence[Array],
     cotangents: Sequence[Sequence[Array]],
+    directions: Sequence[Directions],
     rng: np.random.Generator,
     unit: float,
     refusals: list[str],
@@ -107,9 +120,8 @@ def runs_nearby(
     def run(point: list[Array]) -> Nearby:
         given, backward = subject.run(copies(point))
         outputs = copies(given)
-        return Nearby(
-            point, outputs, [gradients_of(subject, backward, nudged(dys, rng, unit), arrays) for dys in cotangents]
-        )
+        gradients = (gradients_of(subject, backward, nudged(dys, rng, unit), arrays) for dys in cotangents)
+        return Nearby(point, outputs, [derivatives_along_each(directions, each) for each in gradients])
 
     for steps in ((-2, -1, 1, 2), (-3, -2, -1, 0)):  # only towards 0 where the domain ends
         try:

@@ -122,12 +122,11 @@ def subject_of_layer(layer: Layer, args: Sequence[Any], options: dict[str, Any])
         values = [np.asarray(array) for array in replacements[n_inputs:]]
         for parameter, value in zip(parameters.values(), values, strict=True):
             parameter.value = value
-            parameter.grad = np.zeros(value.shape, value.dtype)
         outputs, backward = inputs.run(replacements[:n_inputs])
 
         def backward_of_all(dys: Sequence[Array], from_zero: bool = True) -> tuple[Any, ...]:
-            for parameter in parameters.values():
-                parameter.grad = np.zeros_like(parameter.grad) if from_zero else np.array(parameter.grad)
+            for parameter, value in zip(parameters.values(), values, strict=True):
+                parameter.grad = np.zeros(value.shape, value.dtype) if from_zero else np.array(parameter.grad)
             gradients = backward(dys)
             return *gradients, *(parameter.grad for parameter in parameters.values())
 
@@ -149,6 +148,8 @@ def parameters_put_back(parameters: Sequence[Any]) -> Iterator[None]:
     """Whatever happens inside, every parameter has its own `.value` and `.grad` afterwards."""
     kept = [(parameter, parameter.value, parameter.grad) for parameter in parameters]
     try:
+        for parameter in parameters:
+            parameter.grad = np.zeros(parameter.value.shape, parameter.value.dtype)
         yield
     finally:
         for parameter, value, grad in kept:

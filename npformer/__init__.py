@@ -1,6 +1,9 @@
 """A Transformer in NumPy alone, in which every layer carries its own forward and backward pass."""
 
-from npformer import functional
+from npformer import functional, layers
+from npformer.generation import generate
+from npformer.models import GPT, GPTConfig
+from npformer.training import load
 
-__all__ = ["functional"]
+__all__ = ["functional", "layers", "GPT", "GPTConfig", "load", "generate"]
 __version__ = "0.1.0"

@@ -1,41 +1,16 @@
-"""python -m npformer check: every operation is tried on random cases, and the verdicts are printed."""
+"""python -m npformer check: every operation and layer is tried on random cases, and the verdicts are printed."""
 
-import argparse
-import errno
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+
+from npformer.command_line import Parser, run_command
 
 MOST_SEEDS = 1_000_000
 SHOWN_FAULTS = 3  # of each operation
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {' '.join(message.splitlines())}\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a console that lacks a character shows a question mark
-    try:
-        try:
-            return run(arguments)
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # here, where what goes wrong can still be answered
-    except KeyboardInterrupt:
-        print("\nnpformer check: interrupted; what stands above was checked", file=sys.stderr)
-        return 130
-    except OSError as error:
-        if sys.stdout is not None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
-        if error.errno in (errno.EPIPE, errno.EINVAL):  # whoever was reading has seen enough; Windows says EINVAL
-            return 1
-        print(f"npformer check: {error}", file=sys.stderr)
-        return 2
+    return run_command("npformer check", lambda: run(arguments), "interrupted; what stands above was checked")
 
 
 def run(arguments: Sequence[str] | None) -> int:
@@ -45,21 +20,21 @@ def run(arguments: Sequence[str] | None) -> int:
     check = commands.add_parser(
         "check",
         allow_abbrev=False,
-        help="check every operation: values against plain loops, gradients by gradcheck, float32 against float64",
+        help="check every operation and layer: values by plain loops, gradients by gradcheck, float32 by float64",
     )
-    check.add_argument("operations", nargs="*", metavar="OPERATION", help="only these (default: all)")
-    check.add_argument("--seeds", type=int, default=50, metavar="N", help="random cases of each (default: 50)")
+    check.add_argument("operations", nargs="*", metavar="NAME", help="only these (default: all)")
+    check.add_argument("--seeds", type=int, default=20, metavar="N", help="random cases of each (default: 20)")
     options = parser.parse_args(arguments)
-    from npformer.catalogue import OPERATIONS
+    from npformer.oracle.self_check import CATALOGUE
 
-    unknown = [name for name in options.operations if name not in OPERATIONS]
+    unknown = [name for name in options.operations if name not in CATALOGUE]
     if unknown:
-        check.error(f"no operation is called {unknown[0]!r}; there are {', '.join(OPERATIONS)}")
+        check.error(f"no operation or layer is called {unknown[0]!r}; there are {', '.join(CATALOGUE)}")
     if options.seeds < 1:
         check.error(f"--seeds must be at least 1, got {options.seeds}")
     if options.seeds > MOST_SEEDS:
         check.error(f"--seeds must be at most {MOST_SEEDS}, got {options.seeds}")
-    return print_checks(options.operations or list(OPERATIONS), options.seeds)
+    return print_checks(options.operations or list(CATALOGUE), options.seeds)
 
 
 def print_checks(names: Sequence[str], n_seeds: int) -> int:

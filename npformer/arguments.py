@@ -1,6 +1,7 @@
 """The checks of arguments: each raises one sentence with the operation, the argument's name, the rule, and what came."""
 
 import math
+from collections.abc import Collection
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -110,3 +111,26 @@ def check_generator(title: str, name: str, rng: Any) -> None:
     """A numpy.random.Generator, or None for no chance at all."""
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise TypeError(f"{title}: {name} must be a numpy.random.Generator or None, got {type(rng).__name__}")
+
+
+def check_name(title: str, name: str, value: Any, names: Collection[str]) -> None:
+    """One of `names`."""
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(f"{title}: {name} must be one of {', '.join(names)}, got {shown(value)}")
+
+
+def check_flag(title: str, name: str, value: Any) -> None:
+    """True or False; nothing that only counts as one of them."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{title}: {name} must be True or False, got {shown(value)}")
+
+
+def check_dtype(title: str, dtype: Any) -> np.dtype[Any]:
+    """float32 or float64, in which parameters are kept."""
+    try:
+        given: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        given = np.dtype(object)
+    if given not in (np.float32, np.float64):
+        raise TypeError(f"{title}: dtype must be float32 or float64, got {shown(dtype)}")
+    return given

@@ -26,6 +26,7 @@ from npformer.arguments import is_array
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Backward: TypeAlias = Callable[[Array], Array]
 Backwards: TypeAlias = Callable[[Array], tuple[Array, ...]]  # where several arrays have a gradient
+LastBackward: TypeAlias = Callable[[Array], None]  # where only parameters have one: what came in was integers
 
 P = ParamSpec("P")
 R = TypeVar("R")

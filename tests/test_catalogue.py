@@ -1,14 +1,15 @@
-"""Every operation, on every case that Hypothesis draws from its entry in the catalogue."""
+"""Every operation and layer, on every case that Hypothesis draws from its entry in the catalogue."""
 
 import inspect
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npformer import functional
-from npformer.catalogue import OPERATIONS, RandomChooser
+from npformer import functional, layers, models
+from npformer.catalogue import LAYERS, OPERATIONS, RandomChooser
+from npformer.layers import Layer
 from npformer.oracle import reference
 from npformer.oracle.self_check import check_operation
 from properties import cases, faults
@@ -20,6 +21,49 @@ def test_values_gradients_and_float32_are_right(name, data):
     case = data.draw(cases(OPERATIONS[name]))
     found = faults(case)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@settings(max_examples=12)  # each has a hundred entries or more
+@given(data=st.data())
+def test_gradients_of_a_layer_are_right(name, data):
+    case = data.draw(cases(LAYERS[name]))
+    found = faults(case)
+    assert not found, "\n".join(found)
+
+
+def test_every_layer_is_in_the_catalogue():
+    exported = [getattr(package, name) for package in (layers, models) for name in package.__all__]
+    classes = {each for each in exported if isinstance(each, type) and issubclass(each, Layer) and each is not Layer}
+    assert classes == {entry.function for entry in LAYERS.values()}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_an_entry_draws_a_layer_with_and_without_each_part(name):
+    """Its parameters are not always the same ones, unless it has no choice."""
+    drawn = set()
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        drawn.add(frozenset(LAYERS[name].draw(RandomChooser(rng), rng).layer.parameters()))
+    always_alike = (
+        "Embedding",
+        "TiedOutput",
+        "RMSNorm",
+        "Dropout",
+        "LearnedPositions",
+        "SinusoidalPositions",
+        "RotaryPositions",
+    )
+    assert (len(drawn) > 1) == (name not in always_alike)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LAYERS)
+def test_no_right_layer_is_accused_in_many_seeds(name):
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        found = faults(LAYERS[name].draw(RandomChooser(rng), rng))
+        assert not found, f"seed {seed}: " + "\n".join(found)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -13,8 +13,8 @@ import pytest
 
 from npformer import functional
 from npformer.__main__ import SHOWN_FAULTS, main
-from npformer.catalogue import OPERATIONS
 from npformer.oracle import self_check
+from npformer.oracle.self_check import CATALOGUE
 
 ROOT = Path(__file__).parents[1]
 COLUMNS = ["operation", "shapes tried", "worst error/bar", "verdict", "seconds"]
@@ -56,8 +56,8 @@ def test_operations_are_checked_in_the_order_in_which_they_were_named():
 def test_without_a_name_every_operation_is_checked(capsys):
     assert main(["check", "--seeds", "1"]) == 0
     output = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in output[1 : len(OPERATIONS) + 1]] == list(OPERATIONS)
-    assert output[-1] == f"{len(OPERATIONS)} operations, 1 random cases of each: all right"
+    assert [line.split()[0] for line in output[1 : len(CATALOGUE) + 1]] == list(CATALOGUE)
+    assert output[-1] == f"{len(CATALOGUE)} operations, 1 random cases of each: all right"
 
 
 def test_more_seeds_than_one_task_has_are_shared_out_and_all_counted():
@@ -82,10 +82,10 @@ WRONG_USAGE = [
     (("check", "--sedes", "3"), "python -m npformer: unrecognized arguments: --sedes"),
     (("check", "relu", "-x"), "python -m npformer: unrecognized arguments: -x"),
     (("check", "--two\nlines"), "python -m npformer: unrecognized arguments: --two lines"),
-    (("check", "norm"), "python -m npformer check: no operation is called 'norm'; there are linear, relu,"),
-    (("check", "relu", "norm", "room"), "python -m npformer check: no operation is called 'norm'; there are linear,"),
-    (("check", "two\nlines"), r"python -m npformer check: no operation is called 'two\nlines'; there are linear,"),
-    (("check", ""), "python -m npformer check: no operation is called ''; there are linear,"),
+    (("check", "norm"), "python -m npformer check: no operation or layer is called 'norm'; there are linear, relu,"),
+    (("check", "relu", "norm", "room"), "python -m npformer check: no operation or layer is called 'norm'; there are linear,"),
+    (("check", "two\nlines"), r"python -m npformer check: no operation or layer is called 'two\nlines'; there are linear,"),
+    (("check", ""), "python -m npformer check: no operation or layer is called ''; there are linear,"),
     (("check", "--seeds"), "python -m npformer check: argument --seeds: expected one argument"),
     (("check", "--seeds", "many"), "python -m npformer check: argument --seeds: invalid int value: 'many'"),
     (("check", "--seeds", "2.5"), "python -m npformer check: argument --seeds: invalid int value: '2.5'"),
@@ -148,7 +148,7 @@ def test_a_name_that_the_console_cannot_show_is_refused_like_any_other(encoding)
     run = npformer("check", "σ-ñ-层", PYTHONIOENCODING=encoding, PYTHONUTF8="1")
     assert (run.returncode, run.stdout) == (2, b"")
     sentence = run.stderr.decode(encoding)
-    assert sentence.startswith("python -m npformer check: no operation is called '")
+    assert sentence.startswith("python -m npformer check: no operation or layer is called '")
     assert sentence.count("\n") == 1
     assert npformer("--help", PYTHONIOENCODING=encoding).returncode == 0
 
@@ -231,7 +231,7 @@ def in_double(x):
 
 def check_wrong(monkeypatch, capsys, function, n_seeds: int) -> tuple[int, str]:
     function.__name__ = "tanh"
-    monkeypatch.setitem(OPERATIONS, "tanh", replace(OPERATIONS["tanh"], function=function))
+    monkeypatch.setitem(CATALOGUE, "tanh", replace(CATALOGUE["tanh"], function=function))
     status = main(["check", "relu", "tanh", "--seeds", str(n_seeds)])
     captured = capsys.readouterr()
     assert captured.err == ""

@@ -57,7 +57,7 @@ def test_an_example_runs_as_it_stands(block):
         exec(program, namespace)
 
 
-@pytest.mark.parametrize(("name", "modules"), [("first", ["venv", "pip", "npformer"]), ("test", ["venv", "pip", "pytest"])])
+@pytest.mark.parametrize(("name", "modules"), [("first", ["venv", "pip", "demos"]), ("test", ["venv", "pip", "pytest"])])
 def test_a_command_is_one_line_and_the_same_on_every_system(name, modules):
     for language in ("sh", "powershell"):
         text = command(name, language)
@@ -67,11 +67,11 @@ def test_a_command_is_one_line_and_the_same_on_every_system(name, modules):
     assert arguments[0] == arguments[1]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/reading.md"])
 def test_a_link_leads_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+    assert [target for target in targets if not (ROOT / page).parent.joinpath(target).exists()] == []
 
 
 def test_the_report_that_is_shown_is_the_one_that_is_printed(capsys):

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import settings
 
 from npformer import functional
-from npformer.catalogue import OPERATIONS, RandomChooser
+from npformer.catalogue import LAYERS, OPERATIONS, RandomChooser
+from npformer.oracle.self_check import CATALOGUE
 from properties import faults
 from wrong_backwards import WRONG, Wrong
 
 
-def first_case_that_shows(wrong: Wrong) -> int | None:
+def first_case_that_shows(wrong: Wrong, n_cases: int | None = None) -> int | None:
     """Of as many random cases as a property test tries, the first with a fault."""
-    operation = replace(OPERATIONS[wrong.operation], function=wrong.load())
-    for seed in range(settings().max_examples):
+    operation = replace(CATALOGUE[wrong.operation], function=wrong.load())
+    for seed in range(n_cases or settings().max_examples):
         rng = np.random.default_rng(seed)
         if faults(operation.draw(RandomChooser(rng), rng)):
             return seed
@@ -28,7 +29,7 @@ def test_a_fault_is_found(wrong):
     assert first_case_that_shows(wrong) is not None
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", CATALOGUE)
 def test_every_operation_has_been_got_wrong(name):
     assert any(wrong.operation == name for wrong in WRONG)
 
@@ -39,6 +40,15 @@ def test_the_same_loading_without_a_fault_shows_none(name):
     line = "from npformer.operation import Array"
     file = "alibi" if name.startswith("alibi") else name
     assert first_case_that_shows(Wrong(name, line, line, "none", file)) is None
+
+
+FILES = {wrong.operation: wrong.file for wrong in WRONG if "/" in wrong.file}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_same_loading_of_a_layer_shows_none(name):
+    line = "from npformer.operation import Array"
+    assert first_case_that_shows(Wrong(name, line, line, "none", FILES[name]), n_cases=8) is None
 
 
 def test_loading_a_fault_leaves_the_package_as_it_was():

@@ -1,12 +1,13 @@
-"""Faults put in on purpose: for every operation, its lines got wrong as real code has got them wrong.
+"""Faults put in on purpose: for every operation and layer, its lines got wrong as real code has got them wrong.
 
-Each replaces one piece of a file of npformer/functional. The property tests must find every one.
+Each replaces one piece of a file of npformer. The property tests must find every one.
 """
 
 import importlib
 import importlib.machinery
 import importlib.util
 import sys
+import types
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,20 +16,21 @@ from typing import Any
 
 import npformer
 
-FUNCTIONAL = Path(npformer.__file__).parent / "functional"
+PACKAGE = Path(npformer.__file__).parent
 
 
 @dataclass(frozen=True)
 class Wrong:
-    operation: str  # the operation that becomes wrong
+    operation: str  # the operation or layer that becomes wrong
     right: str  # as it stands in `file`, once
     wrong: str
     fault: str
-    file: str = ""  # the operation's own unless given
+    file: str = ""  # the operation's own unless given; of a layer with its folder, as layers/linear
 
     @property
     def path(self) -> Path:
-        return FUNCTIONAL / f"{self.file or self.operation}.py"
+        file = self.file or self.operation
+        return PACKAGE / (f"{file}.py" if "/" in file else f"functional/{file}.py")
 
     def __str__(self) -> str:
         return f"{self.operation}: {self.fault}"
@@ -41,7 +43,13 @@ class Wrong:
         return source.replace(self.right, self.wrong)
 
     def load(self) -> Callable[..., Any]:
-        """The wrong operation, from a copy of npformer.functional of its own; the real one stays as it is."""
+        """The wrong operation, from a copy of npformer.functional of its own, or the wrong layer, from a copy of its file;
+        the real ones stay as they are."""
+        if "/" in self.file:
+            module = types.ModuleType(f"npformer.{self.file.replace('/', '.')}")
+            exec(compile(self.source(), self.path, "exec"), vars(module))
+            layer: Callable[..., Any] = getattr(module, self.operation)
+            return layer
         with without_modules("npformer.functional"):
             finder = Finder(f"npformer.functional.{self.path.stem}", self.path, self.source())
             sys.meta_path.insert(0, finder)
@@ -212,16 +220,16 @@ NORMS = [
 ]
 
 TABLES_AND_MAPS = [
-    Wrong("linear", "dx = dy @ weight.T", "dx = dy @ weight", "the transpose is missing"),
+    Wrong("linear", "dx = (drows @ weight.T)", "dx = (drows @ weight)", "the transpose is missing"),
     Wrong("linear", "dweight = rows.T @ drows", "dweight = (drows.T @ rows).T * 2", "dweight doubled"),
     Wrong("linear", "drows.sum(0)", "drows.mean(0)", "dbias is a mean"),
     Wrong("linear", "drows.sum(0)", "drows.sum(0, keepdims=True)", "dbias of another shape"),
     Wrong("linear", "drows.sum(0)", "drows[:1].sum(0)", "dbias of the first row only"),
-    Wrong(
-        "linear", "rows, drows = x.reshape(n, x.shape[-1])", "rows, drows = abs(x).reshape(n, x.shape[-1])", "|x| in dweight"
-    ),
+    Wrong("linear", "dweight = rows.T @ drows", "dweight = abs(rows).T @ drows", "|x| in dweight"),
     Wrong("linear", "return dx, dweight, drows.sum(0)", "return dx, drows.sum(0), dweight", "two gradients swapped"),
-    Wrong("linear", "y = x @ weight", "y = x @ weight; x = x.real.astype('f4').astype(x.dtype)", "float32 inside"),
+    Wrong(
+        "linear", "y = rows @ weight", "y = rows @ weight; rows = rows.real.astype('f4').astype(x.dtype)", "float32 inside"
+    ),
     Wrong("embedding", "np.add.at(dtable, ids, dy)", "dtable[ids] = dy", "repeated ids: the last write wins"),
     Wrong("embedding", "np.add.at(dtable, ids, dy)", "dtable[ids] += dy", "repeated ids: one of them counts"),
     Wrong("embedding", "            dtable[padding_id] = 0\n", "            pass\n", "the padding row has a gradient"),
@@ -402,4 +410,168 @@ ATTENTION = [
     ),
 ]
 
-WRONG = [*ACTIVATIONS, *SOFTMAX_AND_LOSS, *NORMS, *TABLES_AND_MAPS, *POSITIONS, *ATTENTION]
+MAPS = [
+    Wrong(
+        "Linear",
+        "self.weight.grad += dweight",
+        "self.weight.grad[...] = dweight",
+        "a second call overwrites",
+        "layers/linear",
+    ),
+    Wrong("Linear", "self.weight.grad += dweight", "self.weight.grad += dweight / len(dy)", "a mean", "layers/linear"),
+    Wrong("Linear", "self.bias.grad += dbias[0]", "pass", "the bias is forgotten", "layers/linear"),
+    Wrong("Linear", "return dx\n", "return 0 * dx\n", "the graph is cut", "layers/linear"),
+    Wrong("Embedding", "grad += embedding_backward", "grad[...] = embedding_backward", "overwrites", "layers/embedding"),
+    Wrong("Embedding", "(ids, self.table.value, self.padding_id)", "(ids, self.table.value)", "padding", "layers/embedding"),
+    Wrong("TiedOutput", "self.table.grad += dweight.T", "pass", "the table is forgotten", "layers/tied_output"),
+    Wrong("TiedOutput", "self.table.grad += dweight.T", "self.table.grad -= dweight.T", "a sign", "layers/tied_output"),
+    Wrong(
+        "LayerNorm",
+        "self.gamma.grad += dgamma\n            if self.beta:",
+        "self.gamma.grad += dbeta\n            if self.beta:",
+        "gamma gets beta's",
+        "layers/norms",
+    ),
+    Wrong("LayerNorm", "self.beta.grad += dbeta", "self.beta.grad += 2 * dbeta", "beta doubled", "layers/norms"),
+    Wrong("RMSNorm", "dx, dgamma = norm_backward(dy)", "dx, dgamma = norm_backward(abs(dy))", "|dy|", "layers/norms"),
+    Wrong("RMSNorm", "dx, dgamma = norm_backward(dy)", "dx, dgamma = dy, norm_backward(dy)[1]", "dx is dy", "layers/norms"),
+    Wrong(
+        "Dropout",
+        "return dropout(x, self.p, rng)",
+        "return dropout(x, self.p, rng)[0], lambda dy: dy",
+        "the backward has no mask",
+        "layers/dropout",
+    ),
+    Wrong(
+        "Dropout",
+        "return dropout(x, self.p, rng)",
+        "return dropout(x, self.p, rng)[0], lambda dy: dropout(dy, self.p, rng)[0]",
+        "the backward has a mask of its own",
+        "layers/dropout",
+    ),
+]
+
+FEED_FORWARD = [
+    Wrong("FeedForward", "bend_backward(drop_backward(", "(drop_backward(", "the bend is forgotten", "layers/feed_forward"),
+    Wrong("FeedForward", "bend_backward(drop_backward(", "bend_backward((", "the mask is forgotten", "layers/feed_forward"),
+    Wrong(
+        "FeedForward",
+        "self.activation(wide)",
+        "self.activation(1 * wide)[0], silu(wide)[1]",
+        "another",
+        "layers/feed_forward",
+    ),
+    Wrong(
+        "GatedFeedForward",
+        "bend_backward(dproduct * wide)",
+        "(dproduct * wide)",
+        "the bend is forgotten",
+        "layers/feed_forward",
+    ),
+    Wrong(
+        "GatedFeedForward",
+        "bend_backward(dproduct * wide)",
+        "bend_backward(dproduct * bent)",
+        "its own half",
+        "layers/feed_forward",
+    ),
+    Wrong(
+        "GatedFeedForward",
+        "widen_backward(dproduct * bent)",
+        "widen_backward(dproduct * opened)",
+        "unbent",
+        "layers/feed_forward",
+    ),
+    Wrong(
+        "GatedFeedForward",
+        "return gate_backward(bend_backward(dproduct * wide)) + widen_backward(dproduct * bent)",
+        "gate_backward(bend_backward(dproduct * wide)); return widen_backward(dproduct * bent)",
+        "only one of the two ways to x",
+        "layers/feed_forward",
+    ),
+    Wrong(
+        "GatedFeedForward",
+        "dproduct = drop_backward(narrow_backward(dy))",
+        "dproduct = narrow_backward(dy)",
+        "the mask is forgotten",
+        "layers/feed_forward",
+    ),
+]
+
+MULTI_HEAD = [
+    Wrong("MultiHeadAttention", right, wrong, fault, "layers/multi_head_attention")
+    for right, wrong, fault in [
+        ("return dx + dm if", "return dx if", "x only as what asks"),
+        ("return dx + dm if", "return dm if", "x only as what is asked"),
+        ("else (dx, dm)", "else (dx, 2 * dm)", "the memory doubled"),
+        ("else (dx, dm)", "else (dm, dx)", "two gradients swapped"),
+        (
+            " + value_backward(split_v_backward(dv))",
+            " + 0 * value_backward(split_v_backward(dv))",
+            "the values do not reach m",
+        ),
+        ("dm = key_backward(split_k_backward(dk)) +", "dm =", "the keys' parameters get nothing"),
+        ("dq, dk, dv, *_ =", "dk, dq, dv, *_ =", "queries and keys swapped"),
+        ("turn_q_backward(dq), turn_k_backward(dk)", "dq, turn_k_backward(dk)", "queries are not turned back"),
+        ("turn_q_backward(dq), turn_k_backward(dk)", "turn_q_backward(dq), dk", "keys are not turned back"),
+        (
+            "merge_backward(output_backward(dy))",
+            "merge_backward(output_backward(dy).real.astype('f4').astype(dy.dtype))",
+            "f4",
+        ),
+    ]
+]
+
+AROUND = [
+    Wrong(
+        "LearnedPositions", "self.table.grad[:T] += drows", "self.table.grad[:T] = drows", "overwrites", "layers/positions"
+    ),
+    Wrong(
+        "LearnedPositions", "self.table.grad[:T] += drows", "self.table.grad[-T:] += drows", "other rows", "layers/positions"
+    ),
+    Wrong("LearnedPositions", "return dy, dy.sum(0)", "return dy, dy.mean(0)", "a mean over the batch", "layers/positions"),
+    Wrong("SinusoidalPositions", "= self.scale * dy", "= dy", "the scale is missing", "layers/positions"),
+    Wrong(
+        "RotaryPositions",
+        "return rotary(x, np.arange(x.shape[-2]), self.base, self.layout)",
+        "return rotary(x, np.arange(x.shape[-2]), self.base, self.layout)[0], lambda dy: dy",
+        "not turned back",
+        "layers/positions",
+    ),
+    Wrong("Residual", "dx = beside + (", "dx = (", "the way beside the layer is missing", "layers/residual"),
+    Wrong("Residual", "dx = beside + (", "dx = dy + (", "the way beside misses the post-norm", "layers/residual"),
+    Wrong(
+        "Residual", "(pre_backward(through) if pre_backward else through)", "through", "misses the norm", "layers/residual"
+    ),
+    Wrong("Residual", "layer_backward(drop_backward(beside))", "layer_backward(beside)", "the mask", "layers/residual"),
+    Wrong(
+        "Residual", "return (dx, *dothers)", "return (dx, *(-d for d in dothers))", "the memory's sign", "layers/residual"
+    ),
+    Wrong(
+        "DecoderLayer",
+        "attention_backward(feed_forward_backward(dy))",
+        "attention_backward(dy)",
+        "the feed-forward network is forgotten",
+        "layers/decoder_layer",
+    ),
+    Wrong(
+        "DecoderLayer",
+        "attention_backward(feed_forward_backward(dy))",
+        "feed_forward_backward(attention_backward(dy))",
+        "in the forward's order",
+        "layers/decoder_layer",
+    ),
+    Wrong("GPT", "reversed(backwards):", "reversed(backwards[1:]):", "the embedding is forgotten", "models/gpt"),
+    Wrong("GPT", "reversed(backwards):", "backwards[:0:-2]:", "every other layer is forgotten", "models/gpt"),
+    Wrong(
+        "GPT",
+        "x, backward = self.dropout.forward(x, rng)\n        backwards.append(backward)",
+        "x, backward = self.dropout.forward(x, rng)",
+        "the mask on the embeddings is forgotten",
+        "models/gpt",
+    ),
+]
+
+OF_OPERATIONS = [*ACTIVATIONS, *SOFTMAX_AND_LOSS, *NORMS, *TABLES_AND_MAPS, *POSITIONS, *ATTENTION]
+OF_LAYERS = [*MAPS, *FEED_FORWARD, *MULTI_HEAD, *AROUND]
+WRONG = [*OF_OPERATIONS, *OF_LAYERS]

@@ -23,17 +23,18 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, B
 
     The weight is stored (in, out). PyTorch stores (out, in): transpose what comes from there.
     """
-    y = x @ weight  # (..., D_in)(D_in, D_out) → (..., D_out)
+    N = math.prod(x.shape[:-1])
+    rows = x.reshape(N, x.shape[-1])  # (..., D_in) → (N, D_in): one large product is faster than many small ones
+    y = rows @ weight  # (N, D_in)(D_in, D_out) → (N, D_out)
     if bias is not None:
         y = y + bias
 
     def backward(dy: Array) -> tuple[Array, ...]:
-        dx = dy @ weight.T  # (..., D_out)(D_out, D_in) → (..., D_in)
-        n = math.prod(x.shape[:-1])
-        rows, drows = x.reshape(n, x.shape[-1]), dy.reshape(n, dy.shape[-1])  # (..., D) → (N, D)
+        drows = dy.reshape(y.shape)  # (..., D_out) → (N, D_out)
+        dx = (drows @ weight.T).reshape(x.shape)  # (N, D_out)(D_out, D_in) → (N, D_in) → (..., D_in)
         dweight = rows.T @ drows  # (D_in, N)(N, D_out) → (D_in, D_out)
         if bias is None:
             return dx, dweight
         return dx, dweight, drows.sum(0)
 
-    return y, backward
+    return y.reshape(*x.shape[:-1], weight.shape[1]), backward  # (N, D_out) → (..., D_out)

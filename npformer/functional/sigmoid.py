@@ -2,9 +2,9 @@
 
     σ(x) = 1 / (1 + exp(−x))         σ(−x) = 1 − σ(x)         dσ/dx = σ(x)·σ(−x)
 
-exp(−x) overflows on the far left. With e = exp(−|x|), which never exceeds 1, σ(x) is 1/(1 + e) on the right and, after
-multiplying above and below by exp(x), e/(1 + e) on the left. The slope is the quotient rule, exp(−x)/(1 + exp(−x))²,
-written as a product: σ(−x) is computed as such, since 1 − σ(x) would be 0 as soon as σ(x) has rounded to 1.
+On the far left exp(−x) overflows to infinity, and 1/∞ = 0 is right but for numbers too small to matter. The slope is the
+quotient rule, exp(−x)/(1 + exp(−x))², written as a product: σ(−x) is computed as such, since 1 − σ(x) would be 0 as soon as
+σ(x) has rounded to 1.
 
 Source: Rumelhart, Hinton and Williams 1986 (Nature 323), equations 2 and 5.
 """
@@ -28,7 +28,6 @@ def sigmoid(x: Array) -> tuple[Array, Backward]:
 
 def logistic(x: Array) -> Array:
     """σ(x), the value alone."""
-    right = x.real >= 0
-    e = np.exp(np.where(right, -x, x))
-    y: Array = np.where(right, 1, e) / (1 + e)
-    return y
+    e = np.exp(-x)
+    y: Array = 1 / (1 + e)
+    return np.where(np.isposinf(e.real), 0, y) if np.iscomplexobj(y) else y  # complex division makes NaN of 1/∞

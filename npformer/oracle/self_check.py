@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 import gradcheck
-from npformer.catalogue import OPERATIONS, Case, RandomChooser
+from npformer.catalogue import LAYERS, OPERATIONS, Case, RandomChooser
 from npformer.operation import Array
 from npformer.oracle import reference
 
+CATALOGUE = {**OPERATIONS, **LAYERS}
 FEW_SEEDS = 250
 SEEDS_A_TASK = 50
 FLOAT64_UNIT = 2.0**-52
@@ -87,7 +88,7 @@ def check_operation(name: str, seeds: Iterable[int]) -> Outcome:
     outcome = Outcome(name)
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        checked = check_case(OPERATIONS[name].draw(RandomChooser(rng), rng))
+        checked = check_case(CATALOGUE[name].draw(RandomChooser(rng), rng))
         checked.faults = [f"seed {seed}: {fault}" for fault in checked.faults]
         outcome += checked
     outcome.seconds = time.perf_counter() - start
@@ -99,7 +100,8 @@ def check_case(case: Case) -> Outcome:
     outcome = Outcome(case.operation.name)
     try:
         outcome.shapes.add(tuple(array.shape for array in (*case.arrays.values(), *outputs_of(case))))
-        compare_values(case, outcome)
+        if case.layer is None:  # a layer's values are those of the operations that it calls
+            compare_values(case, outcome)
         if case.operation.differentiable:
             compare_gradients(case, outcome)
             compare_float32(case, outcome)
@@ -130,8 +132,14 @@ def compare_values(case: Case, outcome: Outcome) -> None:
 
 def compare_gradients(case: Case, outcome: Outcome) -> None:
     """The backward against the derivative of the forward."""
+    stopped = case.operation.stopped(case)
     arguments: dict[str, Any] = {**case.arrays, **case.options}
-    report = gradcheck.check(case.operation.function, stopped=case.operation.stopped(case), **arguments)
+    if case.layer is None:
+        report = gradcheck.check(case.operation.function, stopped=stopped, **arguments)
+    else:
+        for name, parameter in case.layer.parameters().items():
+            parameter.value = arguments.pop(name)
+        report = gradcheck.check_layer(case.layer, stopped=stopped, **arguments)
     if report.verdict == "fail":
         outcome.faults.append(f"{case}: {report}")
     outcome.inconclusive += report.verdict == "inconclusive"

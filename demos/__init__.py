@@ -1,0 +1,1 @@
+"""Programs to run and look at: `python -m demos` lists them."""

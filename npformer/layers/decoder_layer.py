@@ -1,0 +1,28 @@
+"""One layer of a decoder: every position looks back, then thinks for itself.
+
+Source: Vaswani et al. 2017, section 3.1; without an encoder to attend to: Liu et al. 2018, section 4.2.1.
+"""
+
+import numpy as np
+
+from npformer.layers.layer import Layer
+from npformer.layers.residual import Residual
+from npformer.operation import Array, Backward
+
+
+class DecoderLayer(Layer):
+    """x (B,T,D) → y (B,T,D): causal self-attention and a feed-forward network, each inside a residual."""
+
+    def __init__(self, attention: Residual, feed_forward: Residual) -> None:
+        self.attention = attention
+        self.feed_forward = feed_forward
+
+    def forward(self, x: Array, rng: np.random.Generator | None = None) -> tuple[Array, Backward]:
+        x, attention_backward = self.attention.forward(x, causal=True, rng=rng)
+        y, feed_forward_backward = self.feed_forward.forward(x, rng=rng)
+
+        def backward(dy: Array) -> Array:
+            dx: Array = attention_backward(feed_forward_backward(dy))
+            return dx
+
+        return y, backward

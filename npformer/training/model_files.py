@@ -1,0 +1,65 @@
+"""Models read back from their files."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from os import PathLike
+from typing import Any, TypeVar, cast
+
+from npformer.archive import read_archive
+from npformer.arguments import check_name
+from npformer.models import GPT, GPTConfig
+from npformer.operation import Array
+from npformer.text import CharacterTokenizer
+
+C = TypeVar("C")
+
+
+def load(path: str | PathLike[str]) -> tuple[GPT, CharacterTokenizer | None]:
+    """The model of a file that model.save or a Trainer wrote, and its tokenizer, None where it was saved without.
+
+    ValueError, in one sentence, for any other file, a damaged one, or one of another model.
+    """
+    return model_of(*read_archive(path), path)
+
+
+def model_of(
+    header: Mapping[str, Any], arrays: Mapping[str, Array], path: str | PathLike[str]
+) -> tuple[GPT, CharacterTokenizer | None]:
+    if header.get("model") != "gpt":
+        raise ValueError(f"{path} is not an npformer checkpoint: it holds the model {header.get('model')!r}, not 'gpt'")
+    try:
+        config = config_of(GPTConfig, header["config"])
+        characters = header["characters"]
+        tokenizer = None if characters is None else CharacterTokenizer(characters)
+        dtype = header["dtype"]
+        check_name("GPT", "dtype", dtype, ("float32", "float64"))
+        model = GPT(config, dtype=dtype)
+    except KeyError as error:
+        raise ValueError(f"{path} is not an npformer checkpoint: its header has no {error}") from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not an npformer checkpoint: {error}") from error
+    if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
+        raise ValueError(f"{path} is damaged: {tokenizer.vocab_size} characters, but a vocab_size of {config.vocab_size}")
+    parameters = model.parameters()
+    weights = {name.removeprefix("weights/"): array for name, array in arrays.items() if name.startswith("weights/")}
+    if weights.keys() != parameters.keys():
+        name = min(weights.keys() ^ parameters.keys())
+        raise ValueError(f"{path} is damaged: the parameter {name} is {'missing' if name in parameters else 'unknown'}")
+    for name, parameter in parameters.items():
+        given = weights[name]
+        if given.shape != parameter.value.shape or given.dtype != parameter.value.dtype:
+            expected = f"{parameter.value.dtype} {parameter.value.shape}"
+            raise ValueError(f"{path} is damaged: {name} is {given.dtype} {given.shape}, not {expected}")
+        parameter.value[...] = given
+    return model, tokenizer
+
+
+def config_of(kind: type[C], settings: Any) -> C:
+    """A configuration from a header, which must give every setting: a default could be another than the file's."""
+    if not isinstance(settings, dict):
+        raise TypeError(f"{kind.__name__} must be a mapping, got {type(settings).__name__}")
+    names = {field.name for field in fields(cast(Any, kind))}
+    if settings.keys() != names:
+        name = min(settings.keys() ^ names)
+        raise ValueError(f"{kind.__name__}: {name} is {'missing' if name in names else 'unknown'}")
+    return kind(**settings)

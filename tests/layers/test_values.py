@@ -1,0 +1,174 @@
+"""What each layer computes, against the operations put together by hand, and the laws of attention."""
+
+import numpy as np
+import pytest
+
+from npformer import functional
+from npformer.layers import (
+    ALiBi,
+    DecoderLayer,
+    Embedding,
+    FeedForward,
+    GatedFeedForward,
+    LayerNorm,
+    LearnedPositions,
+    Linear,
+    MultiHeadAttention,
+    Residual,
+    RMSNorm,
+    RotaryPositions,
+    SinusoidalPositions,
+)
+
+B, T, S, D, H, G, K, F = 2, 5, 7, 6, 4, 2, 3, 11
+FLOAT64 = {"dtype": np.float64}
+
+
+def randomised(layer, seed=1):
+    rng = np.random.default_rng(seed)
+    for parameter in layer.parameters().values():
+        parameter.value[...] = rng.normal(size=parameter.value.shape)
+    return layer
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def softmax(s):
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def by_hand(layer, x, memory, keep=None, positions=None):
+    """Head by head, row by row."""
+    q, k, v = layer.query(x), layer.key(memory), layer.value(memory)
+    heads = []
+    for h in range(H):
+        g = h // (H // G)
+        width = q.shape[-1] // H
+        qh, kh, vh = q[..., h * width :][..., :width], k[..., g * width :][..., :width], v[..., g * width :][..., :width]
+        if positions == "rotary":
+            qh = functional.rotary(qh, np.arange(x.shape[1]))[0]
+            kh = functional.rotary(kh, np.arange(memory.shape[1]))[0]
+        s = np.einsum("btk,bsk->bts", qh, kh) / np.sqrt(width)
+        if positions == "alibi":
+            s = s - functional.alibi_slopes(H)[h] * abs(np.arange(x.shape[1])[:, None] - np.arange(memory.shape[1]))
+        if keep is not None:
+            s = np.where(keep, s, -np.inf)
+        heads.append(softmax(s) @ vh)
+    return layer.output(np.concatenate(heads, axis=-1))
+
+
+@pytest.mark.parametrize("positions", [None, "rotary", "alibi"])
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_multi_head_attention_is_attention_head_by_head(positions, cross, bias):
+    made = {None: None, "rotary": RotaryPositions(), "alibi": ALiBi(H)}[positions]
+    width = 4 if positions == "rotary" else K
+    layer = randomised(MultiHeadAttention(D, H, d_head=width, n_kv_heads=G, bias=bias, positions=made, rng=rng(), **FLOAT64))
+    x, memory = normal(B, T, D), normal(B, S, D, seed=2)
+    if cross:
+        np.testing.assert_allclose(layer(x, memory), by_hand(layer, x, memory, positions=positions), rtol=1e-12)
+    else:
+        keep = np.tril(np.ones((T, T), bool))
+        np.testing.assert_allclose(layer(x, causal=True), by_hand(layer, x, x, keep, positions), rtol=1e-12)
+
+
+def test_a_causal_layer_never_looks_ahead():
+    layer = randomised(MultiHeadAttention(D, 2, rng=rng(), **FLOAT64))
+    x = normal(B, T, D)
+    later = x.copy()
+    later[:, 3:] = 100
+    assert np.array_equal(layer(x, causal=True)[:, :3], layer(later, causal=True)[:, :3])
+    assert not np.array_equal(layer(x)[:, :3], layer(later)[:, :3])
+
+
+def test_padding_changes_nothing_for_the_others():
+    layer = randomised(MultiHeadAttention(D, 2, rng=rng(), **FLOAT64))
+    x = normal(1, T, D)
+    keep = np.ones((1, 1, 1, T + 2), bool)
+    keep[..., T:] = False
+    padded = np.concatenate([x, np.full((1, 2, D), 1e30)], axis=1)
+    np.testing.assert_allclose(layer(padded, keep=keep)[:, :T], layer(x), rtol=1e-13)
+
+
+def test_grouped_heads_equal_repeated_ones():
+    grouped = randomised(MultiHeadAttention(D, H, d_head=K, n_kv_heads=G, rng=rng(), **FLOAT64))
+    full = MultiHeadAttention(D, H, d_head=K, rng=rng(), **FLOAT64)
+    for name, parameter in grouped.parameters().items():
+        value = parameter.value
+        if name.startswith(("key", "value")):
+            value = value.reshape(*value.shape[:-1], G, K).repeat(H // G, axis=-2).reshape(*value.shape[:-1], H * K)
+        full.parameters()[name].value[...] = value
+    x = normal(B, T, D)
+    np.testing.assert_allclose(grouped(x), full(x), rtol=1e-13)
+
+
+def test_attention_without_positions_does_not_know_the_order_and_with_them_it_does():
+    x, order = normal(1, T, 8), [3, 0, 4, 1, 2]
+    for positions, blind in ((None, True), (RotaryPositions(), False), (ALiBi(2), False)):
+        layer = randomised(MultiHeadAttention(8, 2, positions=positions, rng=rng(), **FLOAT64))
+        same = np.allclose(layer(x)[:, order], layer(x[:, order]), rtol=1e-12)
+        assert same == blind
+
+
+def test_residuals():
+    x = normal(B, T, D)
+    inner, norm = randomised(Linear(D, D, rng=rng(), **FLOAT64)), randomised(LayerNorm(D, **FLOAT64))
+    np.testing.assert_allclose(Residual(AnyLayer(inner), norm, "pre")(x), x + inner(norm(x)), rtol=1e-13)
+    np.testing.assert_allclose(Residual(AnyLayer(inner), norm, "post")(x), norm(x + inner(x)), rtol=1e-13)
+
+
+class AnyLayer(Linear):
+    """A linear layer that takes, as those inside a residual do, an rng."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def forward(self, x, rng=None):
+        return self.inner.forward(x)
+
+
+def test_feed_forwards():
+    x = normal(B, T, D)
+    layer = randomised(FeedForward(D, F, functional.gelu_tanh, rng=rng(), **FLOAT64))
+    np.testing.assert_allclose(layer(x), layer.narrow(functional.gelu_tanh(layer.widen(x))[0]), rtol=1e-13)
+    gated = randomised(GatedFeedForward(D, F, rng=rng(), **FLOAT64))
+    opened = gated.gate(x)
+    np.testing.assert_allclose(gated(x), gated.narrow(opened / (1 + np.exp(-opened)) * gated.widen(x)), rtol=1e-12)
+
+
+def test_a_decoder_layer_attends_and_then_thinks():
+    attention = Residual(MultiHeadAttention(D, 2, rng=rng(), **FLOAT64), LayerNorm(D, **FLOAT64), "pre")
+    feed_forward = Residual(FeedForward(D, F, functional.relu, rng=rng(), **FLOAT64), RMSNorm(D, **FLOAT64), "post")
+    layer, x = randomised(DecoderLayer(attention, feed_forward)), normal(B, T, D)
+    assert np.array_equal(layer(x), feed_forward(attention(x, causal=True)))
+
+
+def test_positions():
+    x = normal(B, T, D)
+    learned = LearnedPositions(T + 2, D, rng=rng(), **FLOAT64)
+    assert np.array_equal(learned(x), x + learned.table.value[:T])
+    expected = 3 * x + functional.sinusoidal_positions(T, D)
+    assert np.array_equal(SinusoidalPositions(scale=3)(x), expected)
+    with pytest.raises(ValueError, match=r"LearnedPositions: x has 5 positions, the table 4"):
+        LearnedPositions(4, D, rng=rng(), **FLOAT64)(x)
+    with pytest.raises(TypeError, match="float32"):
+        learned(x.astype(np.float32))
+
+
+def test_layers_start_as_they_say():
+    linear = Linear(400, 300, rng=rng(), dtype=np.float32)
+    assert abs(linear.weight.value.std() * 20 - 1) < 0.02
+    assert not linear.bias.value.any()
+    assert Linear(4, 3, bias=False, rng=rng(), dtype=np.float32).bias is None
+    assert abs(Embedding(400, 300, rng=rng(), dtype=np.float32).table.value.std() - 1) < 0.02
+    assert np.array_equal(LayerNorm(3, dtype=np.float32).gamma.value, np.ones(3, np.float32))
+    assert LayerNorm(3, bias=False, dtype=np.float32).beta is None
+    x = normal(4, 5, 30) * 1e3
+    assert np.allclose(LayerNorm(30, bias=False, **FLOAT64)(x), functional.layer_norm(x, np.ones(30), np.zeros(30))[0])
