@@ -230,8 +230,13 @@ TABLES_AND_MAPS = [
     Wrong(
         "linear", "y = rows @ weight", "y = rows @ weight; rows = rows.real.astype('f4').astype(x.dtype)", "float32 inside"
     ),
-    Wrong("embedding", "np.add.at(dtable, ids, dy)", "dtable[ids] = dy", "repeated ids: the last write wins"),
-    Wrong("embedding", "np.add.at(dtable, ids, dy)", "dtable[ids] += dy", "repeated ids: one of them counts"),
+    Wrong(
+        "embedding",
+        "np.add.reduceat(rows[order], firsts, axis=0)",
+        "rows[order][firsts]",
+        "repeated ids: the last write wins",
+    ),
+    Wrong("embedding", "dtable[found] =", "dtable[ids.reshape(-1)[firsts]] =", "sums in the wrong rows"),
     Wrong("embedding", "            dtable[padding_id] = 0\n", "            pass\n", "the padding row has a gradient"),
     Wrong("embedding", "dtable[padding_id] = 0", "dtable[padding_id - 1] = 0", "the wrong row is stopped"),
     Wrong(
@@ -346,8 +351,8 @@ ATTENTION = [
     ),
     Wrong(
         "attention",
-        "s = np.where(visible, s, -np.inf)",
-        "s = np.where(visible, s, np.finfo(s.real.dtype).min)",
+        "np.copyto(s, -np.inf, where=~visible)",
+        "np.copyto(s, np.finfo(s.real.dtype).min, where=~visible)",
         "a blind query attends uniformly",
         file=WEIGHTS,
     ),

@@ -76,7 +76,7 @@ def weigh(
     if bias is not None:
         s = s + by_group(bias if bias.ndim == 4 else bias[None, None], G)
     if visible is not None:
-        s = np.where(visible, s, -np.inf)
+        np.copyto(s, -np.inf, where=~visible)
     P, softmax_backward = softmax(s)
     P = zero_hidden(P, visible)
 

@@ -32,7 +32,10 @@ def embedding(ids: Array, table: Array, padding_id: int | None = None) -> tuple[
 
     def backward(dy: Array) -> Array:
         dtable = np.zeros(table.shape, table.dtype)
-        np.add.at(dtable, ids, dy)
+        rows = dy.reshape(ids.size, table.shape[1])  # (..., D) → (N,D)
+        order = np.argsort(ids, axis=None, kind="stable")  # (N,): equal ids side by side
+        found, firsts = np.unique(ids.reshape(-1)[order], return_index=True)  # the distinct ids, and where each begins
+        dtable[found] = np.add.reduceat(rows[order], firsts, axis=0)
         if padding_id is not None:
             dtable[padding_id] = 0
         return dtable

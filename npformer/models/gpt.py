@@ -179,6 +179,9 @@ class GPT(Layer):
 
     def description(self, tokenizer: Any = None) -> dict[str, Any]:
         """What a saved model says of itself, beside its weights."""
+        if tokenizer is not None and tokenizer.vocab_size != self.config.vocab_size:
+            n = self.config.vocab_size
+            raise ValueError(f"GPT: tokenizer has {tokenizer.vocab_size} characters, but the model a vocab_size of {n}")
         return {
             "model": "gpt",
             "config": asdict(self.config),

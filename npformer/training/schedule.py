@@ -11,8 +11,8 @@ import math
 
 def warmup_cosine(step: int, *, peak: float, end: float, n_warmup: int, n_steps: int) -> float:
     """The learning rate of step 0 … n_steps − 1; `end` from there on."""
-    if step < n_warmup:
-        return peak * (step + 1) / (n_warmup + 1)
     if step >= n_steps:
         return end
+    if step < n_warmup:
+        return peak * (step + 1) / (n_warmup + 1)
     return end + (peak - end) * 0.5 * (1 + math.cos(math.pi * (step - n_warmup) / (n_steps - n_warmup)))

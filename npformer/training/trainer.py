@@ -179,7 +179,7 @@ class Trainer:
                     self.save(path)
             if path is not None and interrupted():
                 self.save(path)
-        return self.n_done == self.config.n_steps
+        return self.n_done >= self.config.n_steps
 
     # Checkpoints: what model.save writes, and with it all that the next step depends on.
 
@@ -230,7 +230,7 @@ class Trainer:
         try:
             config = config_of(TrainingConfig, header["training"])
             trainer = cls(model, tokens, config, own_tokenizer)
-            trainer.n_done = check_count("Trainer", "step", header["step"], low=0, high=config.n_steps)
+            trainer.n_done = check_count("Trainer", "step", header["step"], low=0)
             if header["position"] != trainer.n_done * config.batch_size:
                 raise ValueError(f"step {trainer.n_done} is not at the position {header['position']}")
             trainer.rng.bit_generator.state = header["rng"]

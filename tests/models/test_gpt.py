@@ -272,6 +272,12 @@ def test_a_saved_model_comes_back(tmp_path, dtype):
     assert load(path)[1] is None
 
 
+def test_a_tokenizer_of_another_vocabulary_is_not_saved(tmp_path):
+    with pytest.raises(ValueError, match=r"GPT: tokenizer has 3 characters, but the model a vocab_size of 7"):
+        small().save(tmp_path / "model.npz", CharacterTokenizer("abc"))
+    assert not list(tmp_path.iterdir())
+
+
 # The loss as it is trained on, whole, in a model of some thousand entries; the configurations are in test_catalogue.
 
 
