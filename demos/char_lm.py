@@ -34,7 +34,7 @@ SIZES = {"n_layers": 4, "n_heads": 4, "d_model": 128, "max_len": 64, "batch_size
 LARGEST = 10**9
 HELD_OUT = 10  # the last of so many parts
 CHECKED_TOKENS = 4
-CHECKED_QUICKLY = 10**6  # parameters
+CHECKED_QUICKLY = 3 * 10**6  # parameters
 ENCODING, LENGTH, TEMPERATURE = "utf-8", 400, 0.8
 PROMPT_LENGTH = 32
 LONGEST_GRAM = 5
@@ -160,8 +160,9 @@ def begun(options: argparse.Namespace, train: np.ndarray, held_out: np.ndarray, 
         )
     if sizes["d_model"] % sizes["n_heads"]:
         raise ValueError(f"--n-heads {sizes['n_heads']} does not divide --d-model {sizes['d_model']}")
-    n_weights = sizes["d_model"] * (12 * sizes["n_layers"] * sizes["d_model"] + sizes["max_len"] + tokenizer.vocab_size)
-    n_in_batch = batch_size * sizes["max_len"] * sizes["n_layers"] * sizes["d_model"]
+    n_layers, d_model, max_len = (sizes[name] for name in ("n_layers", "d_model", "max_len"))
+    n_weights = d_model * (n_layers * (12 * d_model + 2) + 1 + max_len + tokenizer.vocab_size)
+    n_in_batch = batch_size * max_len * n_layers * d_model
     if max(n_weights, n_in_batch) > LARGEST:
         raise ValueError(
             f"the sizes make {n_weights:,} parameters, and {n_in_batch:,} numbers a batch between the layers; "
@@ -185,7 +186,8 @@ def keep_previous(out: str) -> None:
             held = read_archive(path)
         except ValueError as error:
             raise ValueError(f"{error}; it is left alone, name another --out") from None
-    write_archive(previous, *held)
+    for path in (out, previous):  # out as well, to see that it can be written before an older run is given up
+        write_archive(path, *held)
     print(f"note        {out} held a run already, which is now {previous}")
 
 
@@ -212,17 +214,18 @@ def gradients_are_right(model: GPT, ids: np.ndarray) -> bool:
         mine.value[...] = given.value
     n_tokens = min(CHECKED_TOKENS, model.config.max_len)
     if sum(parameter.value.size for parameter in exact.parameters().values()) > CHECKED_QUICKLY:
-        print("note        to check the gradients of so many parameters takes its time", flush=True)
+        print("note        to check the gradients of so many parameters takes its time")
+    print("gradients   ", end="", flush=True)
     report = gradcheck.check_layer(ExactLoss(exact), ids[None, :n_tokens], ids[None, 1 : n_tokens + 1])
     print(
-        f"gradients   {report.verdict}: {len(exact.parameters())} parameter arrays with {report.n_entries:,} entries, "
+        f"{report.verdict}: {len(exact.parameters())} parameter arrays with {report.n_entries:,} entries, "
         f"{report.n_evaluations} forward evaluations, {time.monotonic() - started:.1f} s",
         flush=True,
     )
     if report.verdict == "fail":
         print(report)
     elif report.verdict == "inconclusive":
-        print(*(f"note        {finding}" for finding in report.findings[:1]))
+        print(f"note        {report.findings[0]}")
     return report.verdict != "fail"
 
 

@@ -83,7 +83,7 @@ WRONG_USAGE = [
     (("check", "relu", "-x"), "python -m npformer: unrecognized arguments: -x"),
     (("check", "--two\nlines"), "python -m npformer: unrecognized arguments: --two lines"),
     (("check", "norm"), "python -m npformer check: no operation or layer is called 'norm'; there are linear, relu,"),
-    (("check", "relu", "norm", "room"), "python -m npformer check: no operation or layer is called 'norm'; there are linear,"),
+    (("check", "relu", "norm", "room"), "python -m npformer check: no operation or layer is called 'norm'; there are"),
     (("check", "two\nlines"), r"python -m npformer check: no operation or layer is called 'two\nlines'; there are linear,"),
     (("check", ""), "python -m npformer check: no operation or layer is called ''; there are linear,"),
     (("check", "--seeds"), "python -m npformer check: argument --seeds: expected one argument"),

@@ -122,9 +122,9 @@ ACTIVATIONS = [
     Wrong("gelu", "0.5 * erfc(-x / math.sqrt(2))", "(1 - 0.5 * erfc(x / math.sqrt(2)))", "the left tail cancels"),
     Wrong("gelu_tanh", "gate + y * logistic(-v) * dv", "gate", "the second term is missing"),
     Wrong("gelu_tanh", "gate + y * logistic(-v) * dv", "gate + y * logistic(-v)", "the chain rule through u is missing"),
-    Wrong("gelu_tanh", "1 + 3 * CUBIC * square", "1 + CUBIC * square", "the factor 3 is missing"),
-    Wrong("gelu_tanh", "1 + 3 * CUBIC * square", "1 + 3 * 0.0447 * square", "a constant off in the fourth digit"),
-    Wrong("gelu_tanh", "1 + 3 * CUBIC * square", "1", "the cubic term is not differentiated"),
+    Wrong("gelu_tanh", "SLOPE + 3 * SLOPE * CUBIC", "SLOPE + SLOPE * CUBIC", "the factor 3 is missing"),
+    Wrong("gelu_tanh", "SLOPE + 3 * SLOPE * CUBIC", "SLOPE + 3 * SLOPE * 0.0447", "a constant off in the fourth digit"),
+    Wrong("gelu_tanh", "SLOPE + 3 * SLOPE * CUBIC", "SLOPE + 0 * SLOPE", "the cubic term is not differentiated"),
 ]
 
 SOFTMAX_AND_LOSS = [

@@ -26,13 +26,13 @@ def gelu_tanh(x: Array) -> tuple[Array, Backward]:
 
     PyTorch's gelu(approximate="tanh"). The exact function is `gelu`; they differ by up to 5e-4.
     """
-    v = SLOPE * (x + CUBIC * (x * x * x))  # 2u
+    square = x * x
+    v = x * (SLOPE + SLOPE * CUBIC * square)  # 2u
     gate = logistic(v)
     y = x * gate
 
     def backward(dy: Array) -> Array:
-        square = np.minimum(x * x, 1e4)  # where |x| > 100 the gate is flat, and 0·inf would be NaN
-        dv = SLOPE * (1 + 3 * CUBIC * square)
+        dv = SLOPE + 3 * SLOPE * CUBIC * np.clip(square, 0, 1e4)  # beyond, the gate is flat, and 0·inf would be NaN
         dx: Array = dy * (gate + y * logistic(-v) * dv)
         return dx
 
