@@ -127,8 +127,10 @@ def test_no_token_depends_on_a_later_one_or_on_its_batch_mates(positions):
     changed[:, 4:] = (changed[:, 4:] + 1) % 7
     assert np.array_equal(model(given)[:, :4], model(changed)[:, :4])
     assert not np.array_equal(model(given)[:, 4:], model(changed)[:, 4:])
-    np.testing.assert_allclose(model(given[1:2]), model(given)[1:2], rtol=1e-12)
-    np.testing.assert_allclose(model(given[:, :3]), model(given)[:, :3], rtol=1e-12)
+    logits = model(given)
+    within = 1e-13 * abs(logits).max()  # one row is summed in another order than many
+    np.testing.assert_allclose(model(given[1:2]), logits[1:2], rtol=0, atol=within)
+    np.testing.assert_allclose(model(given[:, :3]), logits[:, :3], rtol=0, atol=within)
 
 
 def test_a_gradient_reaches_no_later_token():
@@ -150,7 +152,7 @@ def test_a_tied_gradient_is_the_sum_of_the_untied_ones():
         (total, count), backward = model.loss(ids(2, 5), ids(2, 5, seed=1))
         backward(1.0)
     expected = untied.embedding.table.grad + untied.output.weight.grad.T
-    np.testing.assert_allclose(tied.embedding.table.grad, expected, rtol=1e-11)
+    np.testing.assert_allclose(tied.embedding.table.grad, expected, rtol=0, atol=1e-13 * abs(expected).max())
 
 
 def test_the_loss_is_a_sum_and_leaves_out_targets_of_minus_one():
