@@ -39,6 +39,10 @@ def rng():
     return np.random.default_rng(0)
 
 
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12 * abs(expected).max())
+
+
 def softmax(s):
     e = np.exp(s - s.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
@@ -73,10 +77,10 @@ def test_multi_head_attention_is_attention_head_by_head(positions, cross, bias):
     layer = randomised(MultiHeadAttention(D, H, d_head=width, n_kv_heads=G, bias=bias, positions=made, rng=rng(), **FLOAT64))
     x, memory = normal(B, T, D), normal(B, S, D, seed=2)
     if cross:
-        np.testing.assert_allclose(layer(x, memory), by_hand(layer, x, memory, positions=positions), rtol=1e-12)
+        close(layer(x, memory), by_hand(layer, x, memory, positions=positions))
     else:
         keep = np.tril(np.ones((T, T), bool))
-        np.testing.assert_allclose(layer(x, causal=True), by_hand(layer, x, x, keep, positions), rtol=1e-12)
+        close(layer(x, causal=True), by_hand(layer, x, x, keep, positions))
 
 
 def test_a_causal_layer_never_looks_ahead():
@@ -94,7 +98,7 @@ def test_padding_changes_nothing_for_the_others():
     keep = np.ones((1, 1, 1, T + 2), bool)
     keep[..., T:] = False
     padded = np.concatenate([x, np.full((1, 2, D), 1e30)], axis=1)
-    np.testing.assert_allclose(layer(padded, keep=keep)[:, :T], layer(x), rtol=1e-13)
+    close(layer(padded, keep=keep)[:, :T], layer(x))
 
 
 def test_grouped_heads_equal_repeated_ones():
@@ -106,7 +110,7 @@ def test_grouped_heads_equal_repeated_ones():
             value = value.reshape(*value.shape[:-1], G, K).repeat(H // G, axis=-2).reshape(*value.shape[:-1], H * K)
         full.parameters()[name].value[...] = value
     x = normal(B, T, D)
-    np.testing.assert_allclose(grouped(x), full(x), rtol=1e-13)
+    close(grouped(x), full(x))
 
 
 def test_attention_without_positions_does_not_know_the_order_and_with_them_it_does():
@@ -120,8 +124,8 @@ def test_attention_without_positions_does_not_know_the_order_and_with_them_it_do
 def test_residuals():
     x = normal(B, T, D)
     inner, norm = randomised(Linear(D, D, rng=rng(), **FLOAT64)), randomised(LayerNorm(D, **FLOAT64))
-    np.testing.assert_allclose(Residual(AnyLayer(inner), norm, "pre")(x), x + inner(norm(x)), rtol=1e-13)
-    np.testing.assert_allclose(Residual(AnyLayer(inner), norm, "post")(x), norm(x + inner(x)), rtol=1e-13)
+    close(Residual(AnyLayer(inner), norm, "pre")(x), x + inner(norm(x)))
+    close(Residual(AnyLayer(inner), norm, "post")(x), norm(x + inner(x)))
 
 
 class AnyLayer(Linear):
@@ -137,10 +141,10 @@ class AnyLayer(Linear):
 def test_feed_forwards():
     x = normal(B, T, D)
     layer = randomised(FeedForward(D, F, functional.gelu_tanh, rng=rng(), **FLOAT64))
-    np.testing.assert_allclose(layer(x), layer.narrow(functional.gelu_tanh(layer.widen(x))[0]), rtol=1e-13)
+    close(layer(x), layer.narrow(functional.gelu_tanh(layer.widen(x))[0]))
     gated = randomised(GatedFeedForward(D, F, rng=rng(), **FLOAT64))
     opened = gated.gate(x)
-    np.testing.assert_allclose(gated(x), gated.narrow(opened / (1 + np.exp(-opened)) * gated.widen(x)), rtol=1e-12)
+    close(gated(x), gated.narrow(opened / (1 + np.exp(-opened)) * gated.widen(x)))
 
 
 def test_a_decoder_layer_attends_and_then_thinks():
