@@ -20,8 +20,8 @@ Forward: TypeAlias = Callable[..., tuple[Any, Callable[..., Any]]]
 class Layer:
     """What all layers have: names for their parameters, and a call without a backward.
 
-    A layer's parts are the attributes that are a Parameter, a Layer or a list of Layers. Chance is an argument of
-    `forward`: what can drop does so only where it is given `rng`, a numpy.random.Generator.
+    A layer's parts are its attributes that are a Parameter, a Layer, or a list or tuple with such in it. Chance is an
+    argument of `forward`: what can drop does so only where it is given `rng`, a numpy.random.Generator.
     """
 
     forward: Forward
@@ -40,8 +40,8 @@ class Layer:
     def parts(self) -> Iterator[tuple[str, "Parameter | Layer"]]:
         """The parts by name, in the order in which they were set; those of a list have a number: layers.0, layers.1."""
         for name, value in vars(self).items():
-            if isinstance(value, list):
-                yield from ((f"{name}.{i}", part) for i, part in enumerate(value))
+            if isinstance(value, list | tuple):
+                yield from ((f"{name}.{i}", part) for i, part in enumerate(value) if isinstance(part, Parameter | Layer))
             elif isinstance(value, Parameter | Layer):
                 yield name, value
 

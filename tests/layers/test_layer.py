@@ -32,9 +32,10 @@ def normal(*shape):
 
 class Block(Layer):
     def __init__(self):
-        self.name = "no part"
+        self.name, self.sizes, self.nothing = "no part", [3, 5], (None,)
         self.layers = [Linear(3, 5, rng=rng(), **FLOAT64), FeedForward(5, 7, relu, bias=False, rng=rng(), **FLOAT64)]
-        self.scale = Parameter(np.ones(5))
+        self.pair = (Parameter(np.ones(5)), 2.0)
+        self.scale = self.pair[0]
         self.missing = None
         self.tied = self.layers[0]
 
@@ -56,10 +57,10 @@ def test_parameters_have_dotted_names_in_order_and_a_shared_one_its_first():
         "layers.0.bias",
         "layers.1.widen.weight",
         "layers.1.narrow.weight",
-        "scale",
+        "pair.0",
     ]
     assert block.parameters()["layers.0.weight"] is block.layers[0].weight
-    assert block.parameters()["scale"] is block.scale
+    assert block.parameters()["pair.0"] is block.scale
 
 
 def test_sublayers_have_dotted_names_the_inner_ones_first():
