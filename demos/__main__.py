@@ -4,7 +4,11 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from npformer.command_line import run_command
+try:
+    from npformer.command_line import run_command
+except ModuleNotFoundError as error:
+    print(f"demos: {error.name} is missing; README.md says how to install it, and which python to run", file=sys.stderr)
+    sys.exit(2)
 
 DEMOS = ("char_lm",)
 

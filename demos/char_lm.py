@@ -14,11 +14,12 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-import gradcheck
 from demos.counting import n_gram_loss
+from demos.gradients import gradients_are_right
 from demos.progress import Progress, clock
 from npformer import GPT, GPTConfig, load
 from npformer.archive import read_archive, write_archive
@@ -33,15 +34,13 @@ OUT = "char_lm.npz"
 SIZES = {"n_layers": 4, "n_heads": 4, "d_model": 128, "max_len": 64, "batch_size": 12}
 LARGEST = 10**9
 HELD_OUT = 10  # the last of so many parts
-CHECKED_TOKENS = 4
-CHECKED_QUICKLY = 3 * 10**6  # parameters
 ENCODING, LENGTH, TEMPERATURE = "utf-8", 400, 0.8
 PROMPT_LENGTH = 32
 LONGEST_GRAM = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return run_command(TITLE, lambda: run(arguments), "interrupted")
+    return run_command(TITLE, lambda: run(arguments), "interrupted; the checkpoint written last is whole")
 
 
 def run(arguments: Sequence[str] | None) -> int:
@@ -58,31 +57,40 @@ def run(arguments: Sequence[str] | None) -> int:
     print(f"text        {name}: {len(ids):,} characters, {tokenizer.vocab_size} of them distinct, the last tenth held out")
     trainer = resumed(options, train, tokenizer) if options.resume else begun(options, train, held_out, tokenizer)
     model, config = trainer.model, trainer.model.config
-    n_parameters = sum(parameter.value.size for parameter in model.parameters().values())
+    n_parameters = config.n_parameters
     print(
         f"model       {config.n_layers} layers, {config.n_heads} heads, d_model {config.d_model}, "
         f"context {config.max_len}: {n_parameters:,} parameters"
     )
     if not gradients_are_right(model, train):
         return 1
+    if not options.resume:
+        keep_previous(options.out)
     if not train_on(trainer, options):
         return 130
     print_results(model, train, held_out, tokenizer)
     prompt = text[n_train : n_train + min(PROMPT_LENGTH, config.max_len)]
-    print(f"sample      what it writes on after the first {len(prompt)} characters that were held out:\n")
-    write(model, tokenizer, prompt, options)
+    print(f"sample      how it goes on after {prompt!r}, where the text held out begins:\n")
+    status = 0
+    try:
+        write(model, tokenizer, prompt, options)
+    except KeyboardInterrupt:  # the model is trained and saved all the same
+        status = 130
+        print()
     print(f"\ncheckpoint  {options.out}, {n_parameters:,} parameters")
     words = re.search(r"\w[\w ]{0,15}", prompt)  # which no shell takes for anything else
     print(f"to go on    {command(options.out, prompt=words[0].strip() if words else prompt[0])}")
-    return 0
+    return status
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog=f"python -m demos {TITLE}", description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--text", type=filled, metavar="FILE", help="learn this text (default: Python's documentation)")
-    parser.add_argument("--encoding", type=filled, default=ENCODING, help=f"of the text, as gb18030 (default: {ENCODING})")
-    parser.add_argument("--steps", type=count, metavar="N", help="updates in all (default: 2000)")
-    parser.add_argument("--seed", type=count_from_0, metavar="N", help="of all chance (default: 0)")
+    parser.add_argument(
+        "--encoding", type=filled, default=ENCODING, help=f"of the text, for example gb18030 (default: {ENCODING})"
+    )
+    parser.add_argument("--steps", type=count, metavar="N", help="training steps in all (default: 2000)")
+    parser.add_argument("--seed", type=count_from_0, metavar="N", help="for everything random (default: 0)")
     parser.add_argument("--out", type=filled, default=OUT, metavar="FILE", help=f"the checkpoint (default: {OUT})")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument(
@@ -92,7 +100,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--length", type=count_from_0, default=LENGTH, metavar="N", help=f"characters to write (default: {LENGTH})"
     )
     parser.add_argument(
-        "--temperature", type=degree, default=TEMPERATURE, metavar="X", help=f"0: the likeliest (default: {TEMPERATURE})"
+        "--temperature",
+        type=degree,
+        default=TEMPERATURE,
+        metavar="X",
+        help=f"0 writes the likeliest, above 1 is wild (default: {TEMPERATURE})",
     )
     sizes = parser.add_argument_group("sizes of the model and of a batch")
     for name, default in SIZES.items():
@@ -100,10 +112,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.prompt is not None and options.resume:
         parser.error("--prompt trains nothing, so there is nothing to --resume")
-    settled = (*SIZES, "seed") if options.resume else (*SIZES, "text", "steps") if options.prompt is not None else ()
-    for name in settled:
+    for name in (*SIZES, "seed") if options.resume else SIZES if options.prompt is not None else ():
         if getattr(options, name) is not None:
             parser.error(f"{flag(name)} was settled when the run in --out began")
+    for name in ("text", "steps") if options.prompt is not None else ():
+        if getattr(options, name) is not None:
+            parser.error(f"--prompt trains nothing, so {flag(name)} has no use")
     if options.seed is None:
         options.seed = 0
     return options
@@ -149,7 +163,7 @@ def python_topics() -> tuple[str, str]:
 
 
 def begun(options: argparse.Namespace, train: np.ndarray, held_out: np.ndarray, tokenizer: CharacterTokenizer) -> Trainer:
-    """A new run; a checkpoint that `--out` holds already is kept beside it."""
+    """A new run. ValueError where its place is taken by another that was stopped half-way, or by what is no checkpoint."""
     sizes = {name: default if getattr(options, name) is None else getattr(options, name) for name, default in SIZES.items()}
     batch_size = sizes.pop("batch_size")
     needed = sizes["max_len"] + 1
@@ -160,35 +174,54 @@ def begun(options: argparse.Namespace, train: np.ndarray, held_out: np.ndarray, 
         )
     if sizes["d_model"] % sizes["n_heads"]:
         raise ValueError(f"--n-heads {sizes['n_heads']} does not divide --d-model {sizes['d_model']}")
-    n_layers, d_model, max_len = (sizes[name] for name in ("n_layers", "d_model", "max_len"))
-    n_weights = d_model * (n_layers * (12 * d_model + 2) + 1 + max_len + tokenizer.vocab_size)
-    n_in_batch = batch_size * max_len * n_layers * d_model
-    if max(n_weights, n_in_batch) > LARGEST:
+    model_config = GPTConfig(vocab_size=tokenizer.vocab_size, bias=False, **sizes)
+    n_in_batch = batch_size * sizes["max_len"] * sizes["n_layers"] * sizes["d_model"]
+    if max(model_config.n_parameters, n_in_batch) > LARGEST:
         raise ValueError(
-            f"the sizes make {n_weights:,} parameters, and {n_in_batch:,} numbers a batch between the layers; "
+            f"the sizes make {model_config.n_parameters:,} parameters, {n_in_batch:,} numbers a batch between the layers; "
             f"at most {LARGEST:,} of either can be trained here"
         )
-    model = GPT(GPTConfig(vocab_size=tokenizer.vocab_size, bias=False, **sizes), seed=options.seed)
+    model = GPT(model_config, seed=options.seed)
     n_steps = TrainingConfig.n_steps if options.steps is None else options.steps
     config = TrainingConfig(n_steps=n_steps, batch_size=batch_size, n_warmup=min(100, n_steps // 10), seed=options.seed)
-    if os.path.lexists(options.out):
-        keep_previous(options.out)
     trainer = Trainer(model, train, config, tokenizer)
-    trainer.save(options.out)  # what cannot be written is better known now
+    held = held_by(options.out)
+    if held is None:
+        trainer.save(options.out)  # what cannot be written is better known now
+    else:
+        header, arrays = held
+        n_done, n_steps = header.get("step", 0), header.get("training", {}).get("n_steps", 0)
+        if 0 < n_done < n_steps:
+            raise ValueError(
+                f"{options.out} holds a run that was stopped after step {n_done} of {n_steps}: "
+                "go on with --resume, or name another --out"
+            )
+        held_by(previous_of(options.out))
+        write_archive(options.out, header, arrays)
     return trainer
 
 
-def keep_previous(out: str) -> None:
+def held_by(path: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+    """The checkpoint in a file, None where there is no file. ValueError for a file of another kind, which is left alone."""
+    if not os.path.lexists(path):
+        return None
+    try:
+        return read_archive(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; it is left alone, name another --out") from None
+
+
+def previous_of(out: str) -> str:
     root, extension = os.path.splitext(out)
-    previous = f"{root}.previous{extension}"
-    for path in (previous, out) if os.path.lexists(previous) else (out,):
-        try:
-            held = read_archive(path)
-        except ValueError as error:
-            raise ValueError(f"{error}; it is left alone, name another --out") from None
-    for path in (out, previous):  # out as well, to see that it can be written before an older run is given up
-        write_archive(path, *held)
-    print(f"note        {out} held a run already, which is now {previous}")
+    return f"{root}.previous{extension}"
+
+
+def keep_previous(out: str) -> None:
+    """Before a new run takes its place: the trained model that `out` holds goes on to live beside it."""
+    held = held_by(out)
+    if held is not None and held[0].get("step") != 0:
+        write_archive(previous_of(out), *held)
+        print(f"note        {out} held a model, which is now {previous_of(out)}")
 
 
 def resumed(options: argparse.Namespace, train: np.ndarray, tokenizer: CharacterTokenizer) -> Trainer:
@@ -197,36 +230,6 @@ def resumed(options: argparse.Namespace, train: np.ndarray, tokenizer: Character
     finished = ", all done: --steps N goes on to more" if trainer.n_done == trainer.config.n_steps else ""
     print(f"resumed     {options.out} after step {trainer.n_done} of {trainer.config.n_steps}{finished}")
     return trainer
-
-
-class ExactLoss:
-    """The model's loss as gradcheck wants a layer."""
-
-    def __init__(self, model: GPT) -> None:
-        self.forward, self.parameters = model.loss, model.parameters
-
-
-def gradients_are_right(model: GPT, ids: np.ndarray) -> bool:
-    """Every parameter's gradient of the very model that is to be trained, its weights in float64, against complex step."""
-    started = time.monotonic()
-    exact = GPT(model.config, dtype=np.float64)
-    for mine, given in zip(exact.parameters().values(), model.parameters().values(), strict=True):
-        mine.value[...] = given.value
-    n_tokens = min(CHECKED_TOKENS, model.config.max_len)
-    if sum(parameter.value.size for parameter in exact.parameters().values()) > CHECKED_QUICKLY:
-        print("note        to check the gradients of so many parameters takes its time")
-    print("gradients   ", end="", flush=True)
-    report = gradcheck.check_layer(ExactLoss(exact), ids[None, :n_tokens], ids[None, 1 : n_tokens + 1])
-    print(
-        f"{report.verdict}: {len(exact.parameters())} parameter arrays with {report.n_entries:,} entries, "
-        f"{report.n_evaluations} forward evaluations, {time.monotonic() - started:.1f} s",
-        flush=True,
-    )
-    if report.verdict == "fail":
-        print(report)
-    elif report.verdict == "inconclusive":
-        print(f"note        {report.findings[0]}")
-    return report.verdict != "fail"
 
 
 def train_on(trainer: Trainer, options: argparse.Namespace) -> bool:
@@ -252,10 +255,11 @@ def train_on(trainer: Trainer, options: argparse.Namespace) -> bool:
 
 
 def print_results(model: GPT, train: np.ndarray, held_out: np.ndarray, tokenizer: CharacterTokenizer) -> None:
-    print(f"held out    {held_out_loss(model, held_out):.3f} nats a character, over all windows of the text held out")
+    loss, blind = held_out_loss(model, held_out), math.log(tokenizer.vocab_size)
+    print(f"held out    {loss:.3f} nats a character over the text held out (less is better; blind guessing: {blind:.3f})")
     longest = min(LONGEST_GRAM, len(held_out))
     counted = [n_gram_loss(train, held_out, tokenizer.vocab_size, n) for n in range(1, longest + 1)]
-    print(f"counting    {', '.join(f'{loss:.3f}' for loss in counted)} with 1- to {longest}-grams")
+    print(f"counting    {', '.join(f'{loss:.3f}' for loss in counted)} by tables of 1- to {longest}-grams")
 
 
 def write_on(options: argparse.Namespace) -> int:
@@ -265,19 +269,19 @@ def write_on(options: argparse.Namespace) -> int:
     strange = sorted(set(options.prompt) - set(tokenizer.characters))
     if strange:
         raise ValueError(f"the text that the model has learnt lacks {', '.join(map(readable, strange))} of --prompt")
+    print(options.prompt, end="", flush=True)
     write(model, tokenizer, options.prompt, options)
     return 0
 
 
 def write(model: GPT, tokenizer: CharacterTokenizer, prompt: str, options: argparse.Namespace) -> None:
-    """The prompt and what follows, each character as soon as it is drawn."""
+    """What follows after the prompt, each character as soon as it is drawn."""
     ids = tokenizer.encode(prompt)
     with warnings.catch_warnings(record=True) as notices:
         warnings.simplefilter("always")
         steps = stream(model, ids, options.length, temperature=options.temperature, seed=options.seed)
     for notice in notices:
         print(f"note        {notice.message}", file=sys.stderr)
-    print(prompt, end="", flush=True)
     for step in steps:
         print(tokenizer.decode(step), end="", flush=True)
     print()
@@ -295,8 +299,9 @@ def command(out: str, *flags: str, **options: str) -> str:
     words = [python, "-m", "demos", TITLE, *flags]
     for name, value in options.items():
         words += [f"--{name}={value}"] if value.startswith("-") else [f"--{name}", value]
-    if os.name == "nt":
-        return " ".join(word if re.fullmatch(r"[\w.:\\/=-]+", word) else f'"{word}"' for word in words)
+    if os.name == "nt":  # PowerShell runs what is quoted only after an &
+        line = " ".join(word if re.fullmatch(r"[\w.:\\/=-]+", word) else f'"{word}"' for word in words)
+        return f"& {line}" if line.startswith('"') else line
     return shlex.join(words)
 
 

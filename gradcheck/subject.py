@@ -102,6 +102,11 @@ def subject_of_pair(
 
 
 def subject_of_layer(layer: Layer, args: Sequence[Any], options: dict[str, Any]) -> Subject:
+    for name in ("forward", "parameters"):
+        if not callable(getattr(layer, name, None)):
+            raise TypeError(
+                f"a layer must have the methods forward and parameters, and {type(layer).__name__} has no {name}"
+            )
     inputs = subject_of_op(layer.forward, args, options)
     parameters: dict[str, Any] = {}
     given = layer.parameters()

@@ -103,7 +103,8 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     except MemoryError:
         raise
     except Exception as error:  # zipfile meets broken bytes with a dozen kinds of them
-        raise ValueError(f"{os.fspath(path)} is damaged: {' '.join(str(error).split()) or type(error).__name__}") from error
+        what = "its end is missing" if str(error) == "File is not a zip file" else " ".join(str(error).split())
+        raise ValueError(f"{os.fspath(path)} is damaged: {what or type(error).__name__}") from error
 
 
 class ForeignError(Exception):

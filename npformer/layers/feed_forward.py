@@ -57,7 +57,7 @@ class FeedForward(Layer):
 
 
 class GatedFeedForward(Layer):
-    """SwiGLU: x (B,T,D) → y (B,T,D). It has three matrices; with d_ff of 2/3 it has as many parameters as two."""
+    """SwiGLU: x (B,T,D) → y (B,T,D). Three matrices of 2/3 of the d_ff have as many parameters as two."""
 
     def __init__(
         self,

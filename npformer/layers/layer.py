@@ -46,13 +46,18 @@ class Layer:
                 yield name, value
 
     def parameters(self) -> dict[str, Parameter]:
-        """Every parameter by its dotted name, such as layers.0.attention.query.weight; a shared one by its first."""
+        """Every parameter by its dotted name, such as layers.0.attention.query.weight; a shared one by its first. ValueError
+        where two have the same."""
         named: dict[int, tuple[str, Parameter]] = {}
         for name, part in self.parts():
             own = {name: part} if isinstance(part, Parameter) else part.parameters()
             for inner, parameter in own.items():
                 named.setdefault(id(parameter), (inner if parameter is part else f"{name}.{inner}", parameter))
-        return dict(named.values())
+        by_name = dict(named.values())
+        if len(by_name) < len(named):
+            twice = next(name for name, parameter in named.values() if by_name[name] is not parameter)
+            raise ValueError(f"{type(self).__name__}: two parameters are called {twice}")
+        return by_name
 
     def sublayers(self) -> Iterator[tuple[str, "Layer"]]:
         """Every layer in this one by its dotted name, the inner ones of each before it."""

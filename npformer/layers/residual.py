@@ -22,7 +22,8 @@ from npformer.operation import Array
 class Residual(Layer):
     """x → y of the same shape, around `layer`; `placement` is "pre" or "post"; `dropout` acts on what the layer returns.
 
-    Other inputs and options go to the layer. The parameters have the layer's own names, and the norm's begin with "norm".
+    Other inputs, options and, where it is given, `rng` go to the layer. The parameters have the layer's own names, and the
+    norm's begin with "norm".
     """
 
     def __init__(self, layer: Layer, norm: Layer, placement: str, dropout: float = 0.0) -> None:
@@ -37,7 +38,9 @@ class Residual(Layer):
         """(y, backward), where backward(dy) → dx, or (dx, *dothers) where the layer has other inputs."""
         pre = self.placement == "pre"
         inner, pre_backward = self.norm.forward(x) if pre else (x, None)
-        inner, layer_backward = self.layer.forward(inner, *others, rng=rng, **options)
+        if rng is not None:
+            options["rng"] = rng
+        inner, layer_backward = self.layer.forward(inner, *others, **options)
         inner, drop_backward = self.dropout.forward(inner, rng)
         y, post_backward = (x + inner, None) if pre else self.norm.forward(x + inner)
 

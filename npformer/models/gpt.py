@@ -100,6 +100,22 @@ class GPTConfig:
         if self.positions == "rotary" and d_head % 2:
             raise ValueError(f"{title}: rotary positions turn pairs, so d_head must be even, got {d_head}")
 
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers a GPT of this configuration learns."""
+        D, H, F = self.d_model, self.n_heads, self.d_ff or 4 * self.d_model
+        K, G = self.d_head or D // H, self.n_kv_heads or H
+        n_maps = 3 if self.activation == "swiglu" else 2
+        norm = 2 * D if self.norm == "layer_norm" and self.bias else D
+        attention = 2 * D * (H + G) * K + ((H + 2 * G) * K + D if self.bias else 0)
+        feed_forward = n_maps * D * F + ((n_maps - 1) * F + D if self.bias else 0)
+        return (
+            self.vocab_size * D * (1 if self.tied else 2)
+            + (self.max_len * D if self.positions == "learned" else 0)
+            + self.n_layers * (attention + feed_forward + 2 * norm)
+            + (norm if self.norm_placement == "pre" else 0)
+        )
+
 
 class GPT(Layer):
     """ids (B,T) integers → logits (B,T,V); `parameters()` has every parameter by name.

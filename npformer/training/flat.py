@@ -27,10 +27,11 @@ class FlatParameters:
         self.values = np.concatenate([parameter.value.ravel() for _, parameter in by_rank])
         self.gradients = np.zeros_like(self.values)
         self.n_matrix = sum(parameter.value.size for _, parameter in by_rank if parameter.value.ndim >= 2)
+        self.views = {}
+        grads = self.split(self.gradients)
         for name, value in self.split(self.values).items():
-            self.parameters[name].value = value
-        for name, grad in self.split(self.gradients).items():
-            self.parameters[name].grad = grad
+            self.views[name] = value, grads[name]
+            self.parameters[name].value, self.parameters[name].grad = self.views[name]
 
     def split(self, vector: Array) -> dict[str, Array]:
         """A vector (n,) of one number a parameter entry, as views by name, each of its parameter's shape."""
@@ -44,5 +45,6 @@ class FlatParameters:
 
     def check_views(self) -> None:
         for name, parameter in self.parameters.items():
-            if parameter.value.base is not self.values or parameter.grad.base is not self.gradients:
+            value, grad = self.views[name]
+            if parameter.value is not value or parameter.grad is not grad:
                 raise ValueError(f"FlatParameters: {name} was replaced; while training, change it in place")

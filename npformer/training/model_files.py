@@ -33,15 +33,18 @@ def model_of(
         tokenizer = None if characters is None else CharacterTokenizer(characters)
         dtype = header["dtype"]
         check_name("GPT", "dtype", dtype, ("float32", "float64"))
-        model = GPT(config, dtype=dtype)
     except KeyError as error:
         raise ValueError(f"{path} is not an npformer checkpoint: its header has no {error}") from error
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is not an npformer checkpoint: {error}") from error
     if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
         raise ValueError(f"{path} is damaged: {tokenizer.vocab_size} characters, but a vocab_size of {config.vocab_size}")
-    parameters = model.parameters()
     weights = {name.removeprefix("weights/"): array for name, array in arrays.items() if name.startswith("weights/")}
+    n_weights = sum(array.size for array in weights.values())
+    if n_weights < config.n_parameters / 2:  # asked before a model of whatever size is made
+        raise ValueError(f"{path} is damaged: it holds {n_weights:,} weights, but its model has {config.n_parameters:,}")
+    model = GPT(config, dtype=dtype)
+    parameters = model.parameters()
     if weights.keys() != parameters.keys():
         name = min(weights.keys() ^ parameters.keys())
         raise ValueError(f"{path} is damaged: the parameter {name} is {'missing' if name in parameters else 'unknown'}")

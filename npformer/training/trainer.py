@@ -20,7 +20,7 @@ from npformer.training.clipping import clip_by_norm
 from npformer.training.flat import FlatParameters
 from npformer.training.interruption import deferred_interrupt
 from npformer.training.model_files import config_of, model_of
-from npformer.training.not_finite import NotFiniteError, first_not_finite
+from npformer.training.not_finite import NotFiniteError, first_not_finite, place
 from npformer.training.schedule import warmup_cosine
 
 
@@ -113,7 +113,8 @@ class Trainer:
         self.n_done = 0
 
     def step(self) -> Step:
-        """One update. NotFiniteError, before anything is changed, where the loss or a gradient is not finite."""
+        """One update. NotFiniteError where the loss or a gradient is not finite, before anything is changed, and where a
+        parameter no longer is."""
         config, n = self.config, self.n_done
         ids, targets = self.batches.batch(n)
         chance = self.rng.bit_generator.state
@@ -131,7 +132,10 @@ class Trainer:
         )
         with np.errstate(all="ignore"):
             self.optimiser.step(self.flat.values, self.flat.gradients, learning_rate, n + 1)
+            squares = np.dot(self.flat.values, self.flat.values)
         self.n_done += 1
+        if not math.isfinite(squares):  # by one pass over the vector; they may also be large
+            self.check_finite("the step's update", {name: part for name, (part, _) in self.flat.views.items()})
         return Step(n + 1, loss, norm, learning_rate)
 
     def gradient(self, ids: Array, targets: Array) -> tuple[float, float]:
@@ -174,7 +178,13 @@ class Trainer:
             if path is not None:
                 self.save(path)
             while self.n_done < self.config.n_steps and not interrupted():
-                report(self.step())
+                step = self.step()
+                try:
+                    report(step)
+                except Exception:  # a terminal that went away, say: what was learnt is kept
+                    if path is not None:
+                        self.save(path)
+                    raise
                 if path is not None and (self.n_done % every == 0 or self.n_done == self.config.n_steps):
                     self.save(path)
             if path is not None and interrupted():
@@ -193,9 +203,7 @@ class Trainer:
             "second_moment": self.optimiser.second_moment,
         }
         arrays = {f"{of}/{name}": part for of, vector in vectors.items() for name, part in self.flat.split(vector).items()}
-        for name, array in arrays.items():
-            if not np.isfinite(array).all():
-                raise NotFiniteError(f"step {self.n_done}: not finite is {name}; no checkpoint was written")
+        self.check_finite("no checkpoint was written", arrays)
         header = self.model.description(self.tokenizer) | {
             "training": asdict(self.config),
             "step": self.n_done,
@@ -204,6 +212,11 @@ class Trainer:
             "tokens": digest(self.batches.tokens),
         }
         write_archive(path, header, arrays)
+
+    def check_finite(self, said: str, arrays: Mapping[str, Array]) -> None:
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise NotFiniteError(f"step {self.n_done}: not finite is {name}{place(array)} ({said})")
 
     @classmethod
     def resume(

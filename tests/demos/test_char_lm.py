@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import gradcheck
-from demos import char_lm
+from demos import char_lm, gradients
 from demos.counting import n_gram_loss
 from npformer import load
 from npformer.layers import Embedding
@@ -24,6 +24,7 @@ from npformer.training import Trainer, held_out_loss
 ROOT = Path(__file__).parents[2]
 SIZES = ["--n-layers", "1", "--n-heads", "2", "--d-model", "8", "--max-len", "8", "--batch-size", "4"]
 TINY = [*SIZES, "--length", "9"]
+INTERRUPTED = "\nchar_lm: interrupted; the checkpoint written last is whole\n"
 TEXT = "the cat sat on the mat, and the dog sat by the cat.\n" * 12
 CHINESE = "天地玄黄，宇宙洪荒。日月盈昃，辰宿列张。寒来暑往，秋收冬藏。\n" * 12
 OTHER = "a quick brown fox jumps over the lazy dog; " * 14
@@ -110,6 +111,10 @@ def line(output: str, name: str) -> str:
     return found
 
 
+def sample_of(output: str) -> str:
+    return output.partition("where the text held out begins:\n\n")[2].partition("\n\ncheckpoint")[0]
+
+
 def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LC_", "LANG"))}
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **more}
@@ -155,12 +160,13 @@ def test_a_run_says_all_that_one_wants_to_know(learn, checked):
     assert line(output, "checkpoint") == f"char_lm.npz, {n:,} parameters"
 
     held_out, train = tokenizer.encode(TEXT)[-62:], tokenizer.encode(TEXT)[:-62]
-    assert line(output, "held out").startswith(f"{held_out_loss(model, held_out):.3f} nats a character, over all windows")
+    assert line(output, "held out").startswith(
+        f"{held_out_loss(model, held_out):.3f} nats a character over the text held out"
+    )
     counted = [n_gram_loss(train, held_out, 17, n) for n in range(1, 6)]
-    assert line(output, "counting") == f"{', '.join(f'{loss:.3f}' for loss in counted)} with 1- to 5-grams"
-    sample = output.partition("that were held out:\n\n")[2].partition("\n\ncheckpoint")[0]
-    assert len(sample) == 8 + 9
-    assert sample.startswith(TEXT[-62:-54])
+    assert line(output, "counting") == f"{', '.join(f'{loss:.3f}' for loss in counted)} by tables of 1- to 5-grams"
+    assert line(output, "sample") == f"how it goes on after {TEXT[-62:-54]!r}, where the text held out begins:"
+    assert len(sample_of(output)) == 9
 
 
 def test_the_order_is_that_of_what_happens(learn):
@@ -172,7 +178,7 @@ def test_the_order_is_that_of_what_happens(learn):
 
 def test_the_same_seed_is_the_same_run_and_another_is_not(learn):
     outputs = [learn("--seed", seed, "--out", f"{i}.npz")[1] for i, seed in enumerate("001")]
-    samples = [output.partition("held out:\n\n")[2].partition("\n\ncheckpoint")[0] for output in outputs]
+    samples = [sample_of(output) for output in outputs]
     data = [Path(f"{i}.npz").read_bytes() for i in range(3)]
     assert (samples[0], data[0]) == (samples[1], data[1])
     assert samples[0] != samples[2]
@@ -263,7 +269,7 @@ def test_a_held_out_part_shorter_than_the_longest_gram_is_counted_as_far_as_it_g
     Path("short.txt").write_text("abcde" * (2 * max_len + 2), encoding="utf-8")
     status, output, error = learn("--max-len", str(max_len), text="short.txt")
     assert (status, error) == (0, "")
-    assert line(output, "counting").endswith(f" with 1- to {max_len + 1}-grams")
+    assert line(output, "counting").endswith(f" by tables of 1- to {max_len + 1}-grams")
 
 
 def test_a_text_of_one_character_is_learnt_too(learn):
@@ -272,21 +278,20 @@ def test_a_text_of_one_character_is_learnt_too(learn):
     assert (status, error) == (0, "")
     assert line(output, "held out").startswith("0.000 nats")
     assert line(output, "counting").startswith("0.000, 0.000, 0.000, 0.000, 0.000 ")
-    assert "\n\naaaaaaaaaaaaaaaaa\n\n" in output
+    assert sample_of(output) == 9 * "a"
 
 
 @pytest.mark.parametrize("length", ["0", "1", "40"])
 def test_a_sample_is_as_long_as_one_wants(learn, length):
     _, output, _ = learn("--length", length)
-    sample = output.partition("held out:\n\n")[2].partition("\n\ncheckpoint")[0]
-    assert len(sample) == 8 + int(length)
+    assert len(sample_of(output)) == int(length)
 
 
 def test_a_large_model_is_announced_before_its_gradients_are_checked(learn, monkeypatch):
-    monkeypatch.setattr(char_lm, "CHECKED_QUICKLY", 100)
+    monkeypatch.setattr(gradients, "CHECKED_QUICKLY", 100)
     status, output, _ = learn()
     assert status == 0
-    assert re.search("^note .* takes its time$\n(.*\n)?gradients ", output, re.MULTILINE)
+    assert re.search(r"^note .* takes about \d+:\d\d$\n(.*\n)?gradients ", output, re.MULTILINE)
 
 
 # Texts of other encodings.
@@ -371,9 +376,13 @@ WRONG_FLAGS = [
         ([*mode, f"--{name}", "3"], f"--{name} was settled when the run in --out began")
         for mode, names in (
             (["--resume"], "n-layers n-heads d-model max-len batch-size seed"),
-            (["--prompt", "x"], "n-layers n-heads d-model max-len batch-size text steps"),
+            (["--prompt", "x"], "n-layers n-heads d-model max-len batch-size"),
         )
         for name in names.split()
+    ),
+    *(
+        (["--prompt", "x", f"--{name}", "3"], f"--prompt trains nothing, so --{name} has no use")
+        for name in ("text", "steps")
     ),
 ]
 
@@ -390,9 +399,9 @@ def test_a_wrong_flag_is_one_sentence(refused, flags, sentence):
         (["--n-heads", "16"], "--n-heads 16 does not divide --d-model 8"),
         (["--encoding", "base64"], "read_text: encoding must be the name of a text encoding, as utf-8, got 'base64'"),
         (["--encoding", "klingon"], "read_text: encoding must be the name of a text encoding, as utf-8, got 'klingon'"),
-        (["--d-model", "2000000000"], "the sizes make 48,000,000,056,000,000,000 parameters, and "),
-        (["--n-layers", "2000000000"], "the sizes make 1,568,000,000,208 parameters, and "),
-        (["--batch-size", "2000000000"], "the sizes make 992 parameters, and 128,000,000,000 numbers a batch "),
+        (["--d-model", "2000000000"], "the sizes make 48,000,000,056,000,000,000 parameters, "),
+        (["--n-layers", "2000000000"], "the sizes make 1,568,000,000,208 parameters, "),
+        (["--batch-size", "2000000000"], "the sizes make 992 parameters, 128,000,000,000 numbers a batch "),
         (
             ["--max-len", "2000000000"],
             "the text has 624 characters, 562 to learn, 62 held out; a context of 2000000000 needs",
@@ -407,7 +416,7 @@ def test_the_largest_model_is_counted_exactly(learn, refused, monkeypatch):
     sizes = ["--n-layers", "3", "--d-model", "10", "--max-len", "7", "--out", "x.npz"]
     n = 10 * (3 * (12 * 10 + 2) + 1 + 7 + 17)
     monkeypatch.setattr(char_lm, "LARGEST", n - 1)
-    assert refused("--text", "t.txt", *TINY, *sizes).startswith(f"the sizes make {n:,} parameters, and {4 * 7 * 3 * 10} ")
+    assert refused("--text", "t.txt", *TINY, *sizes).startswith(f"the sizes make {n:,} parameters, {4 * 7 * 3 * 10} ")
     monkeypatch.setattr(char_lm, "LARGEST", n)
     assert line(learn(*sizes)[1], "checkpoint") == f"x.npz, {n:,} parameters"
 
@@ -499,24 +508,42 @@ def test_a_text_is_not_overwritten_by_its_checkpoint(refused):
     assert "t.txt is not an npformer checkpoint" in refused("--text", "t.txt", *TINY, "--out", "t.txt")
 
 
-@pytest.mark.parametrize("kind", ["finished", "unfinished", "a model alone"])
+@pytest.mark.parametrize("kind", ["finished", "a model alone"])
 @pytest.mark.parametrize("out", ["x.npz", "模型 1", "sub.folder/x"])
-def test_a_run_that_is_there_is_kept_beside_the_new_one(learn, monkeypatch, folder, kind, out):
+def test_a_model_that_is_there_is_kept_beside_the_new_one(learn, folder, kind, out):
     (folder / "sub.folder").mkdir()
     if kind == "a model alone":
         GPT(GPTConfig(vocab_size=3, max_len=4, n_layers=1, n_heads=1, d_model=2)).save(out)
     else:
-        with monkeypatch.context() as patch:
-            if kind == "unfinished":
-                interrupt_after(patch, 3)
-            learn("--out", out)
+        learn("--out", out)
     old = Path(out).read_bytes()
     status, output, _ = learn("--out", out, "--seed", "5")
     root, extension = os.path.splitext(out)
     assert status == 0
-    assert line(output, "note") == f"{out} held a run already, which is now {root}.previous{extension}"
+    assert line(output, "note") == f"{out} held a model, which is now {root}.previous{extension}"
     assert Path(f"{root}.previous{extension}").read_bytes() == old
     assert Path(out).read_bytes() != old
+
+
+def test_a_run_that_was_stopped_half_way_is_not_replaced(learn, refused, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 3)
+        learn()
+    assert refused("--text", "t.txt", *TINY) == (
+        "char_lm.npz holds a run that was stopped after step 3 of 6: go on with --resume, or name another --out"
+    )
+
+
+def test_runs_that_end_before_their_first_step_replace_nothing(learn, monkeypatch):
+    """A trained model is there; twice somebody begins another run by mistake, and stops it at once."""
+    learn()
+    trained = Path("char_lm.npz").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(gradcheck, "check_layer", lambda *_: signal.raise_signal(signal.SIGINT))
+        for _ in range(2):
+            assert learn("--seed", "5")[0] == 130
+    assert Path("char_lm.npz").read_bytes() == trained
+    assert not Path("char_lm.previous.npz").exists()
 
 
 # To go on.
@@ -604,6 +631,9 @@ def test_on_windows_a_word_is_quoted_where_it_must_be_and_nowhere_else(monkeypat
         patch.setattr(os, "name", "nt")
         plain = char_lm.command("模型.npz", "--resume", text=r"D:\texts\千字文.txt")
         spaced = char_lm.command("my run.npz", text="a & b (1).txt", prompt="the cat")
+        patch.setattr(sys, "executable", r"C:\Program Files\python.exe")
+        quoted = char_lm.command("char_lm.npz")
+    assert quoted == r'& "C:\Program Files\python.exe" -m demos char_lm'
     assert plain == r"C:\venv\Scripts\python.exe -m demos char_lm --resume --out 模型.npz --text D:\texts\千字文.txt"
     assert spaced.endswith(' -m demos char_lm --out "my run.npz" --text "a & b (1).txt" --prompt "the cat"')
 
@@ -723,7 +753,7 @@ def test_bytes_that_are_no_text_are_refused_as_a_prompt(learn):
 def test_ctrl_c_while_the_gradients_are_checked_is_a_plain_ending(learn, monkeypatch):
     monkeypatch.setattr(gradcheck, "check_layer", lambda *_: signal.raise_signal(signal.SIGINT))
     status, output, error = learn()
-    assert (status, error) == (130, "\nchar_lm: interrupted\n")
+    assert (status, error) == (130, INTERRUPTED)
     assert output.endswith("\ngradients   ")  # said before it begins, so that nobody waits without a word
 
 
@@ -738,8 +768,9 @@ def test_ctrl_c_while_the_sample_is_written_is_a_plain_ending(learn, monkeypatch
 
     monkeypatch.setattr(char_lm, "stream", interrupted)
     status, output, error = learn()
-    assert (status, error) == (130, "\nchar_lm: interrupted\n")
-    assert len(output.partition("held out:\n\n")[2]) == 8 + 3
+    assert (status, error) == (130, "")
+    assert len(sample_of(output)) == 3
+    assert " --prompt " in line(output, "to go on")
     assert load("char_lm.npz")[1].characters == "".join(sorted(set(TEXT)))
     assert demo("--prompt", "the")[0] == 130
 
@@ -748,7 +779,7 @@ def test_a_second_ctrl_c_ends_at_once_and_the_last_checkpoint_is_whole(learn, mo
     with monkeypatch.context() as patch:
         interrupt_after(patch, 3, times=2)
         status, _, error = learn()
-    assert (status, error) == (130, "\nchar_lm: interrupted\n")
+    assert (status, error) == (130, INTERRUPTED)
     status, output, _ = learn("--resume")
     assert status == 0
     assert line(output, "resumed") == "char_lm.npz after step 0 of 6"

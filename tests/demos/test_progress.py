@@ -265,5 +265,5 @@ def test_an_error_comes_on_a_line_of_its_own(tmp_path):
 def test_ctrl_c_while_the_gradients_are_checked_is_a_plain_ending(tmp_path):
     status, output = in_terminal(tmp_path, "checking", "--steps", "6", interrupt_at=b"model ")
     assert status == 130
-    assert output.endswith("\r\nchar_lm: interrupted\r\n")
+    assert output.endswith("\r\nchar_lm: interrupted; the checkpoint written last is whole\r\n")
     assert "Traceback" not in output

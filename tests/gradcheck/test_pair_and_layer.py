@@ -553,3 +553,10 @@ def test_a_parameter_that_casts_what_it_is_given_is_inconclusive():
     report = check_layer(layer, normal(3, 5))
     assert report.verdict == "inconclusive"
     assert "ComplexWarning" in str(report)
+
+
+@pytest.mark.parametrize(("method", "other"), [("forward", "parameters"), ("parameters", "forward")])
+def test_what_lacks_a_method_of_a_layer_is_refused_by_name(method, other):
+    half = type("Half", (), {other: lambda self, *_: {}})()
+    with pytest.raises(TypeError, match=rf"a layer must have the methods forward and parameters, and Half has no {method}"):
+        check_layer(half, normal(3))

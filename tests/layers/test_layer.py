@@ -81,6 +81,18 @@ def test_a_residual_leaves_its_layer_the_names():
     ]
 
 
+def test_two_parameters_of_one_name_are_refused():
+    inner = Residual(FeedForward(4, 5, relu, rng=rng(), **FLOAT64), LayerNorm(4, **FLOAT64), "pre")
+    with pytest.raises(ValueError, match=r"Residual: two parameters are called norm\.gamma"):
+        Residual(inner, LayerNorm(4, **FLOAT64), "post").parameters()
+
+
+def test_a_residual_around_a_layer_without_chance():
+    linear, norm = Linear(4, 4, rng=rng(), **FLOAT64), LayerNorm(4, **FLOAT64)
+    x = normal(2, 3, 4)
+    np.testing.assert_allclose(Residual(linear, norm, "pre")(x), x + linear(norm(x)))
+
+
 def test_a_tied_table_is_one_parameter_with_the_sum_of_both_gradients():
     embedding = Embedding(7, 3, rng=rng(), **FLOAT64)
     output = TiedOutput(embedding)

@@ -280,6 +280,34 @@ def test_a_tokenizer_of_another_vocabulary_is_not_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def every_choice():
+    """Random configurations, with every choice of each kind among them."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        yield GPTConfig(
+            vocab_size=int(rng.integers(1, 9)),
+            max_len=int(rng.integers(1, 9)),
+            n_layers=int(rng.integers(1, 4)),
+            n_heads=4,
+            d_model=int(rng.choice([4, 8])),
+            d_head=[None, 2, 6][rng.integers(3)] or 2,
+            n_kv_heads=[None, 1, 2, 4][rng.integers(4)],
+            d_ff=[None, 3, 7][rng.integers(3)],
+            activation=str(rng.choice(["gelu_tanh", "swiglu"])),
+            norm=str(rng.choice(["layer_norm", "rms_norm"])),
+            norm_placement=str(rng.choice(["pre", "post"])),
+            positions=str(rng.choice(["learned", "sinusoidal", "rotary", "alibi", "none"])),
+            tied=bool(rng.integers(2)),
+            bias=bool(rng.integers(2)),
+        )
+
+
+@pytest.mark.parametrize("config", list(every_choice()), ids=range(60))
+def test_a_configuration_knows_how_many_parameters_it_makes(config):
+    made = GPT(config).parameters().values()
+    assert config.n_parameters == sum(parameter.value.size for parameter in made)
+
+
 # The loss as it is trained on, whole, in a model of some thousand entries; the configurations are in test_catalogue.
 
 
@@ -291,6 +319,14 @@ class Loss:
 def test_the_gradients_of_the_loss_are_right():
     model = randomised(small(vocab_size=13, d_model=16))
     report = gradcheck.check_layer(Loss(model), ids(2, 5), ids(2, 5, seed=1))
+    assert report.ok, report
+
+
+def test_the_gradients_of_a_long_batch_are_right():
+    """As long, and of as many tokens, as those that are trained on: what is wrong only there must show as well."""
+    model = randomised(GPT(GPTConfig(vocab_size=13, max_len=64, n_layers=1, n_heads=2, d_model=8), dtype=np.float64))
+    given = np.random.default_rng(0).integers(13, size=(3, 64))
+    report = gradcheck.check_layer(Loss(model), given, given[::-1].copy())
     assert report.ok, report
 
 

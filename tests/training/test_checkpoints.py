@@ -412,3 +412,12 @@ def test_weights_are_read_before_the_run(good, tokens, path):
 def test_nothing_is_left_beside_a_checkpoint(new_trainer, path):
     new_trainer().run(path, every=1)
     assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("name", ["n_layers", "vocab_size", "max_len", "d_ff", "d_model", "d_head"])
+def test_a_header_of_a_huge_model_is_refused_before_it_is_built(good, path, name):
+    header, arrays = good
+    config = header["config"] | {name: 2**30}
+    write_archive(path, header | {"config": config}, arrays)
+    with pytest.raises(ValueError, match=r"is damaged: (it holds 693 weights, but its model has|11 characters)"):
+        load(path)

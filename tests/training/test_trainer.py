@@ -1,5 +1,6 @@
 """The step: micro-batches add up to the batch, float32 stays float32, and a step that fails has changed nothing."""
 
+import sys
 import types
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 
 from npformer import operation
+from npformer.archive import read_archive
 from npformer.layers import Layer
 from npformer.models import GPT, GPTConfig
 from npformer.text import CharacterTokenizer
-from npformer.training import AdamW, Trainer, TrainingConfig, warmup_cosine
+from npformer.training import AdamW, NotFiniteError, Trainer, TrainingConfig, warmup_cosine
 from npformer.training import trainer as trainer_module
 
 ONES = np.ones(3)
@@ -379,3 +381,42 @@ def test_tokens_outside_the_vocabulary_are_refused(limit):
 def test_a_tokenizer_of_another_vocabulary_is_refused(new_trainer):
     with pytest.raises(ValueError, match="Trainer: tokenizer has 3 characters, but the model a vocab_size of 11"):
         new_trainer(tokenizer=CharacterTokenizer("abc"))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_nothing_that_a_step_computes_on_the_way_is_float64(new_trainer, dropout):
+    """Every local variable of the package that a step leaves behind; the loss alone becomes Python's float."""
+    trainer = new_trainer(model={"dropout": dropout}, dtype=np.float32)
+    found = set()
+
+    def watch(frame, event, argument):
+        if event == "return" and "/npformer/" in frame.f_code.co_filename:
+            for name, value in frame.f_locals.items():
+                if isinstance(value, np.ndarray) and value.dtype == np.float64 and value.size > 1:
+                    found.add(f"{frame.f_code.co_name}: {name}")
+
+    sys.setprofile(watch)
+    try:
+        trainer.step()
+    finally:
+        sys.setprofile(None)
+    assert not found
+
+
+def test_a_report_that_fails_leaves_a_checkpoint_of_what_was_learnt(new_trainer, tmp_path):
+    trainer, path = new_trainer(), tmp_path / "run.npz"
+
+    def report(step):
+        if step.number == 3:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        trainer.run(path, report=report)
+    assert read_archive(path)[0]["step"] == 3
+
+
+def test_an_update_that_makes_a_parameter_infinite_is_named_with_its_own_step(new_trainer, tmp_path):
+    trainer, path = new_trainer(learning_rate=1e38, weight_decay=1e3, n_warmup=0, dtype=np.float32), tmp_path / "run.npz"
+    with pytest.raises(NotFiniteError, match=r"step 1: not finite is [\w.]+, .* at \[.*\] \(the step's update\)"):
+        trainer.run(path)
+    assert read_archive(path)[0]["step"] == 0
