@@ -193,7 +193,7 @@ def begun(options: argparse.Namespace, train: np.ndarray, held_out: np.ndarray, 
         n_done, n_steps = header.get("step", 0), header.get("training", {}).get("n_steps", 0)
         if 0 < n_done < n_steps:
             raise ValueError(
-                f"{options.out} holds a run that was stopped after step {n_done} of {n_steps}: "
+                f"{options.out} holds an unfinished run, at step {n_done} of {n_steps}: "
                 "go on with --resume, or name another --out"
             )
         held_by(previous_of(options.out))
@@ -225,7 +225,11 @@ def keep_previous(out: str) -> None:
 
 
 def resumed(options: argparse.Namespace, train: np.ndarray, tokenizer: CharacterTokenizer) -> Trainer:
-    trainer = Trainer.resume(options.out, train, tokenizer, options.steps)
+    try:
+        trainer = Trainer.resume(options.out, train, tokenizer, options.steps)
+    except ValueError as error:
+        hint = "; name it with --text" if "another text" in str(error) and options.text is None else ""
+        raise ValueError(f"{error}{hint}") from error
     options.seed = trainer.config.seed
     finished = ", all done: --steps N goes on to more" if trainer.n_done == trainer.config.n_steps else ""
     print(f"resumed     {options.out} after step {trainer.n_done} of {trainer.config.n_steps}{finished}")

@@ -128,13 +128,13 @@ class GPT(Layer):
         self.dtype = check_dtype("GPT", dtype)
         rng = np.random.default_rng(check_count("GPT", "seed", seed, low=0, high=2**64))
         self.embedding = Embedding(config.vocab_size, config.d_model, dtype=dtype, rng=rng)
-        self.positions = self.added_positions(rng)
+        self.positions = self.build_positions(rng)
         self.dropout = Dropout(config.dropout)
         self.layers = [
-            DecoderLayer(self.residual(self.attention(rng)), self.residual(self.feed_forward(rng)))
+            DecoderLayer(self.build_residual(self.build_attention(rng)), self.build_residual(self.build_feed_forward(rng)))
             for _ in range(config.n_layers)
         ]
-        self.final_norm = self.norm() if config.norm_placement == "pre" else None
+        self.final_norm = self.build_norm() if config.norm_placement == "pre" else None
         self.output = (
             TiedOutput(self.embedding)
             if config.tied
@@ -207,16 +207,16 @@ class GPT(Layer):
 
     # What the constructor builds with.
 
-    def norm(self) -> Layer:
+    def build_norm(self) -> Layer:
         config = self.config
         if config.norm == "rms_norm":
             return RMSNorm(config.d_model, dtype=self.dtype)
         return LayerNorm(config.d_model, bias=config.bias, dtype=self.dtype)
 
-    def residual(self, layer: Layer) -> Residual:
-        return Residual(layer, self.norm(), self.config.norm_placement, self.config.dropout)
+    def build_residual(self, layer: Layer) -> Residual:
+        return Residual(layer, self.build_norm(), self.config.norm_placement, self.config.dropout)
 
-    def attention(self, rng: np.random.Generator) -> MultiHeadAttention:
+    def build_attention(self, rng: np.random.Generator) -> MultiHeadAttention:
         config = self.config
         positions: RotaryPositions | ALiBi | None = None
         if config.positions == "rotary":
@@ -235,7 +235,7 @@ class GPT(Layer):
             rng=rng,
         )
 
-    def feed_forward(self, rng: np.random.Generator) -> FeedForward | GatedFeedForward:
+    def build_feed_forward(self, rng: np.random.Generator) -> FeedForward | GatedFeedForward:
         config = self.config
         d_ff = config.d_ff or 4 * config.d_model
         if config.activation == "swiglu":
@@ -243,7 +243,7 @@ class GPT(Layer):
         activation = ACTIVATIONS[config.activation]
         return FeedForward(config.d_model, d_ff, activation, bias=config.bias, dtype=self.dtype, rng=rng)
 
-    def added_positions(self, rng: np.random.Generator) -> LearnedPositions | SinusoidalPositions | None:
+    def build_positions(self, rng: np.random.Generator) -> LearnedPositions | SinusoidalPositions | None:
         config = self.config
         if config.positions == "learned":
             return LearnedPositions(config.max_len, config.d_model, dtype=self.dtype, rng=rng)

@@ -530,7 +530,7 @@ def test_a_run_that_was_stopped_half_way_is_not_replaced(learn, refused, monkeyp
         interrupt_after(patch, 3)
         learn()
     assert refused("--text", "t.txt", *TINY) == (
-        "char_lm.npz holds a run that was stopped after step 3 of 6: go on with --resume, or name another --out"
+        "char_lm.npz holds an unfinished run, at step 3 of 6: go on with --resume, or name another --out"
     )
 
 
@@ -665,6 +665,7 @@ def test_a_run_goes_on_with_its_own_text_only(learn, refused):
     assert refused("--resume", "--text", "other.txt") == "char_lm.npz was trained on another text than the one given"
     Path("other.txt").write_text(TEXT.replace("cat", "dog"), encoding="utf-8")
     assert refused("--resume", "--text", "other.txt") == "char_lm.npz was trained on another text than the one given"
+    assert refused("--resume") == "char_lm.npz was trained on another text than the one given; name it with --text"
 
 
 def test_a_model_without_a_run_cannot_go_on_but_writes(refused, demo):
