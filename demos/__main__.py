@@ -10,14 +10,14 @@ except ModuleNotFoundError as error:
     print(f"demos: {error.name} is missing; README.md says how to install it, and which python to run", file=sys.stderr)
     sys.exit(2)
 
-DEMOS = ("char_lm",)
+DEMOS = ("char_lm", "minimal")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in DEMOS:
-        status: int = importlib.import_module(f"demos.{given[0]}").main(given[1:])
-        return status
+        demo = importlib.import_module(f"demos.{given[0]}")
+        return run_command(given[0], lambda: demo.main(given[1:]), "interrupted")
     return run_command("demos", lambda: list_demos(given), "interrupted")
 
 
