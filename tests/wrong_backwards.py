@@ -529,13 +529,19 @@ MULTI_HEAD = [
 
 AROUND = [
     Wrong(
-        "LearnedPositions", "self.table.grad[:T] += drows", "self.table.grad[:T] = drows", "overwrites", "layers/positions"
+        "LearnedPositions", "self.table.grad += dtable", "self.table.grad[...] = dtable", "overwrites", "layers/positions"
     ),
     Wrong(
-        "LearnedPositions", "self.table.grad[:T] += drows", "self.table.grad[-T:] += drows", "other rows", "layers/positions"
+        "LearnedPositions",
+        "dtable[:T] = dy.sum(0)",
+        "dtable[len(table) - T :] = dy.sum(0)",
+        "other rows",
+        "layers/positions",
     ),
-    Wrong("LearnedPositions", "return dy, dy.sum(0)", "return dy, dy.mean(0)", "a mean over the batch", "layers/positions"),
-    Wrong("SinusoidalPositions", "= self.scale * dy", "= dy", "the scale is missing", "layers/positions"),
+    Wrong(
+        "LearnedPositions", "dtable[:T] = dy.sum(0)", "dtable[:T] = dy.mean(0)", "a mean over the batch", "layers/positions"
+    ),
+    Wrong("SinusoidalPositions", "= scale * dy", "= dy", "the scale is missing", "layers/positions"),
     Wrong(
         "RotaryPositions",
         "return rotary(x, np.arange(x.shape[-2]), self.base, self.layout)",

@@ -27,27 +27,29 @@ class LearnedPositions(Layer):
         self.table = Parameter.normal((max_len, d_model), 1.0, dtype, rng)
 
     def forward(self, x: Array) -> tuple[Array, Backward]:
-        T, max_len = x.shape[-2], len(self.table.value)
-        if max_len < T:
-            raise ValueError(f"LearnedPositions: x has {T} positions, the table {max_len}")
-        y, add_backward = add_rows(x, self.table.value[:T])
+        y, add_backward = add_first_rows(x, self.table.value)
 
         def backward(dy: Array) -> Array:
-            dx, drows = add_backward(dy)
-            self.table.grad[:T] += drows
+            dx, dtable = add_backward(dy)
+            self.table.grad += dtable
             return dx
 
         return y, backward
 
 
-@operation(x="B T D", rows="T D")
-def add_rows(x: Array, rows: Array) -> tuple[Array, Backwards]:
-    """y_bt = x_bt + rows_t: every row serves the whole batch, so its gradient is the sum over it."""
+@operation(x="B T D", table="L D")
+def add_first_rows(x: Array, table: Array) -> tuple[Array, Backwards]:
+    """y_bt = x_bt + table_t: a row serves the whole batch, so its gradient is the sum over it."""
+    T, max_len = x.shape[1], len(table)
+    if max_len < T:
+        raise ValueError(f"LearnedPositions: x has {T} positions, the table {max_len}")
 
     def backward(dy: Array) -> tuple[Array, ...]:
-        return dy, dy.sum(0)  # (B,T,D) → (T,D)
+        dtable = np.zeros_like(table)
+        dtable[:T] = dy.sum(0)  # (B,T,D) → (T,D)
+        return dy, dtable
 
-    return x + rows, backward
+    return x + table[:T], backward
 
 
 class SinusoidalPositions(Layer):
@@ -61,14 +63,18 @@ class SinusoidalPositions(Layer):
         self.base = check_number("SinusoidalPositions", "base", base, low=0)
 
     def forward(self, x: Array) -> tuple[Array, Backward]:
-        table = sinusoidal_positions(x.shape[-2], x.shape[-1], self.base)
-        y = self.scale * x + table.astype(x.dtype)
+        return add_sinusoids(x, self.scale, self.base)
 
-        def backward(dy: Array) -> Array:
-            dx: Array = self.scale * dy
-            return dx
 
-        return y, backward
+@operation(x="B T D")
+def add_sinusoids(x: Array, scale: float, base: float) -> tuple[Array, Backward]:
+    """y = scale·x + a constant, so dx = scale·dy."""
+
+    def backward(dy: Array) -> Array:
+        dx: Array = scale * dy
+        return dx
+
+    return scale * x + sinusoidal_positions(x.shape[1], x.shape[2], base).astype(x.dtype), backward
 
 
 class RotaryPositions(Layer):

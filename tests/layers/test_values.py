@@ -164,6 +164,13 @@ def test_positions():
         LearnedPositions(4, D, rng=rng(), **FLOAT64)(x)
     with pytest.raises(TypeError, match="float32"):
         learned(x.astype(np.float32))
+    for layer in (learned, SinusoidalPositions()):
+        with pytest.raises(TypeError, match="x must be a NumPy array, got list"):
+            layer(x.tolist())
+        with pytest.raises(ValueError, match=r"x must have the axes \(B, T, D\)"):
+            layer(x[0])
+    with pytest.raises(TypeError, match="x must be float16, float32 or float64"):
+        SinusoidalPositions()(x.astype(np.int64))
 
 
 def test_layers_start_as_they_say():
