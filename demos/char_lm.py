@@ -190,10 +190,10 @@ def begun(options: argparse.Namespace, train: np.ndarray, held_out: np.ndarray, 
         trainer.save(options.out)  # what cannot be written is better known now
     else:
         header, arrays = held
-        n_done, n_steps = header.get("step", 0), header.get("training", {}).get("n_steps", 0)
-        if 0 < n_done < n_steps:
+        n_done, n_in_all = header.get("step", 0), header.get("training", {}).get("n_steps", 0)
+        if 0 < n_done < n_in_all:
             raise ValueError(
-                f"{options.out} holds an unfinished run, at step {n_done} of {n_steps}: "
+                f"{options.out} holds an unfinished run, at step {n_done} of {n_in_all}: "
                 "go on with --resume, or name another --out"
             )
         held_by(previous_of(options.out))

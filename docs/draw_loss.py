@@ -11,7 +11,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from demos.char_lm import python_topics  # noqa: E402
+from demos.char_lm import HELD_OUT, SIZES, python_topics  # noqa: E402
 from demos.counting import n_gram_loss  # noqa: E402
 from npformer import GPT, GPTConfig  # noqa: E402
 from npformer.text import CharacterTokenizer  # noqa: E402
@@ -27,11 +27,13 @@ def train() -> tuple[list[float], float, list[float]]:
     text, _ = python_topics()
     tokenizer = CharacterTokenizer.from_text(text)
     ids = tokenizer.encode(text)
-    train, held_out = ids[: -(len(ids) // 10)], ids[-(len(ids) // 10) :]
-    config = GPTConfig(vocab_size=tokenizer.vocab_size, max_len=64, n_layers=4, n_heads=4, d_model=128, bias=False)
-    model = GPT(config)
+    n_train = len(ids) - len(ids) // HELD_OUT
+    train, held_out = ids[:n_train], ids[n_train:]
+    sizes = dict(SIZES)
+    batch_size = sizes.pop("batch_size")
+    model = GPT(GPTConfig(vocab_size=tokenizer.vocab_size, bias=False, **sizes))
     losses: list[float] = []
-    Trainer(model, train, TrainingConfig()).run(report=lambda step: losses.append(step.loss))
+    Trainer(model, train, TrainingConfig(batch_size=batch_size)).run(report=lambda step: losses.append(step.loss))
     counted = [n_gram_loss(train, held_out, tokenizer.vocab_size, n) for n in range(1, 6)]
     return losses, held_out_loss(model, held_out), counted
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from npformer.arguments import is_array, kind
+from npformer.arguments import check_path, is_array, kind
 from npformer.operation import Array
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -109,11 +109,6 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 class ForeignError(Exception):
     """Not what is written here, though it may be whole."""
-
-
-def check_path(title: str, path: Any) -> None:
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"{title}: path must be a str or a path, got {type(path).__name__}")
 
 
 def header_array(header: Any) -> Array:

@@ -1,6 +1,7 @@
 """The checks of arguments: each raises one sentence with the operation, the argument's name, the rule, and what came."""
 
 import math
+import os
 from collections.abc import Collection
 from typing import Any, TypeGuard
 
@@ -123,6 +124,12 @@ def check_flag(title: str, name: str, value: Any) -> None:
     """True or False; nothing that only counts as one of them."""
     if not isinstance(value, bool):
         raise TypeError(f"{title}: {name} must be True or False, got {shown(value)}")
+
+
+def check_path(title: str, path: Any) -> None:
+    """A str or an object that stands for a path; no file descriptor, no bytes."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{title}: path must be a str or a path, got {type(path).__name__}")
 
 
 def check_dtype(title: str, dtype: Any) -> np.dtype[Any]:

@@ -42,16 +42,8 @@ class MultiHeadAttention(Layer):
         rng: np.random.Generator,
     ) -> None:
         title = "MultiHeadAttention"
-        check_count(title, "d_model", d_model)
-        self.n_heads = check_count(title, "n_heads", n_heads)
-        self.n_kv_heads = n_heads if n_kv_heads is None else check_count(title, "n_kv_heads", n_kv_heads)
-        if d_head is None and d_model % n_heads:
-            raise ValueError(f"{title}: n_heads = {n_heads} does not divide d_model = {d_model}: give d_head")
-        if n_heads % self.n_kv_heads:
-            raise ValueError(f"{title}: n_kv_heads = {n_kv_heads} does not divide n_heads = {n_heads}")
-        K = d_model // n_heads if d_head is None else check_count(title, "d_head", d_head)
-        if isinstance(positions, RotaryPositions) and K % 2:
-            raise ValueError(f"{title}: rotary positions turn pairs, so d_head must be even, got {K}")
+        rotary = isinstance(positions, RotaryPositions)
+        self.n_heads, self.n_kv_heads, K = head_sizes(title, d_model, n_heads, d_head, n_kv_heads, rotary=rotary)
         if isinstance(positions, ALiBi) and positions.n_heads != n_heads:
             raise ValueError(f"{title}: positions are of {positions.n_heads} heads, but n_heads = {n_heads}")
         self.query = Linear(d_model, n_heads * K, bias=bias, dtype=dtype, rng=rng)
@@ -82,13 +74,12 @@ class MultiHeadAttention(Layer):
         q, split_q_backward = split_heads(q, self.n_heads)  # (B,T,H·K) → (B,H,T,K)
         k, split_k_backward = split_heads(k, self.n_kv_heads)  # (B,S,G·K) → (B,G,S,K)
         v, split_v_backward = split_heads(v, self.n_kv_heads)  # (B,S,G·K) → (B,G,S,K)
-        bias = None
-        turned = isinstance(self.positions, RotaryPositions)
-        if isinstance(self.positions, RotaryPositions):
-            q, turn_q_backward = self.positions.forward(q)
-            k, turn_k_backward = self.positions.forward(k)
-        elif self.positions is not None:
-            bias = self.positions.bias(q.shape[2], k.shape[2], x.dtype)  # (1,H,T,S)
+        rotary = self.positions if isinstance(self.positions, RotaryPositions) else None
+        alibi = self.positions if isinstance(self.positions, ALiBi) else None
+        if rotary:
+            q, turn_q_backward = rotary.forward(q)
+            k, turn_k_backward = rotary.forward(k)
+        bias = alibi.bias(q.shape[2], k.shape[2], x.dtype) if alibi else None  # (1,H,T,S)
         found, attention_backward = attention(
             q, k, v, keep=keep, bias=bias, causal=causal, window=window, dropout=self.dropout, rng=rng
         )
@@ -97,10 +88,27 @@ class MultiHeadAttention(Layer):
 
         def backward(dy: Array) -> Any:
             dq, dk, dv, *_ = attention_backward(merge_backward(output_backward(dy)))
-            if turned:
+            if rotary:
                 dq, dk = turn_q_backward(dq), turn_k_backward(dk)
             dx = query_backward(split_q_backward(dq))
             dm = key_backward(split_k_backward(dk)) + value_backward(split_v_backward(dv))
             return dx + dm if memory is None else (dx, dm)
 
         return y, backward
+
+
+def head_sizes(
+    title: str, d_model: int, n_heads: int, d_head: int | None, n_kv_heads: int | None, *, rotary: bool
+) -> tuple[int, int, int]:
+    """H, G and K, with what is not given filled in. ValueError or TypeError where the sizes do not fit."""
+    D = check_count(title, "d_model", d_model)
+    H = check_count(title, "n_heads", n_heads)
+    G = H if n_kv_heads is None else check_count(title, "n_kv_heads", n_kv_heads)
+    if d_head is None and D % H:
+        raise ValueError(f"{title}: n_heads = {H} does not divide d_model = {D}: give d_head")
+    if H % G:
+        raise ValueError(f"{title}: n_kv_heads = {G} does not divide n_heads = {H}")
+    K = D // H if d_head is None else check_count(title, "d_head", d_head)
+    if rotary and K % 2:
+        raise ValueError(f"{title}: rotary positions turn pairs, so d_head must be even, got {K}")
+    return H, G, K

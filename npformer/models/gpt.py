@@ -35,6 +35,7 @@ from npformer.layers import (
     SinusoidalPositions,
     TiedOutput,
 )
+from npformer.layers.multi_head_attention import head_sizes
 from npformer.operation import Array, LastBackward
 
 ACTIVATIONS = {"relu": relu, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}  # and "swiglu", which is gated
@@ -92,19 +93,18 @@ class GPTConfig:
         object.__setattr__(self, "dropout", check_probability(title, "dropout", self.dropout))
         check_flag(title, "tied", self.tied)
         check_flag(title, "bias", self.bias)
-        if self.d_head is None and self.d_model % self.n_heads:
-            raise ValueError(f"{title}: n_heads = {self.n_heads} does not divide d_model = {self.d_model}: give d_head")
-        if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
-            raise ValueError(f"{title}: n_kv_heads = {self.n_kv_heads} does not divide n_heads = {self.n_heads}")
-        d_head = self.d_head or self.d_model // self.n_heads
-        if self.positions == "rotary" and d_head % 2:
-            raise ValueError(f"{title}: rotary positions turn pairs, so d_head must be even, got {d_head}")
+        self.head_sizes()
+
+    def head_sizes(self) -> tuple[int, int, int]:
+        """H, G and K."""
+        rotary = self.positions == "rotary"
+        return head_sizes("GPTConfig", self.d_model, self.n_heads, self.d_head, self.n_kv_heads, rotary=rotary)
 
     @property
     def n_parameters(self) -> int:
         """How many numbers a GPT of this configuration learns."""
-        D, H, F = self.d_model, self.n_heads, self.d_ff or 4 * self.d_model
-        K, G = self.d_head or D // H, self.n_kv_heads or H
+        D, F = self.d_model, self.d_ff or 4 * self.d_model
+        H, G, K = self.head_sizes()
         n_maps = 3 if self.activation == "swiglu" else 2
         norm = 2 * D if self.norm == "layer_norm" and self.bias else D
         attention = 2 * D * (H + G) * K + ((H + 2 * G) * K + D if self.bias else 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.arguments import shown
+from npformer.arguments import check_path, shown
 
 MARKS = {  # the longer ones first: that of utf-32 in little-endian begins with that of utf-16
     "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
@@ -28,8 +28,7 @@ def read_text(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
     an empty file, and for an encoding that Python does not know or that is none of text, as base64. A file that cannot be
     read is the OSError that says why; a directory is IsADirectoryError on every system.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"read_text: path must be a str or a path, got {type(path).__name__}")
+    check_path("read_text", path)
     path = os.fspath(path)
     codec = codec_name(encoding)
     if os.path.isdir(path):  # Windows would say that permission is denied

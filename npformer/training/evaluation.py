@@ -4,10 +4,10 @@ import numpy as np
 
 from npformer.arguments import check_ids
 from npformer.models import GPT
+from npformer.models.gpt import NOT_COUNTED
 from npformer.operation import Array
 
 WINDOWS_AT_ONCE = 32
-NOT_COUNTED = -1  # as a target, for GPT.loss
 
 
 def held_out_loss(model: GPT, tokens: Array) -> float:

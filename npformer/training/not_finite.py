@@ -22,12 +22,11 @@ def first_not_finite(model: GPT, micro_batches: Iterable[tuple[Array, Array]], r
     """What is not finite first, in words, when the ids and targets of a step are gone through again: a parameter, the
     output of a layer, the loss, or a gradient. `rng` must be as the step found it; parameter gradients start from 0."""
     names = {id(parameter): name for name, parameter in model.parameters().items()}
-    for name, parameter in model.parameters().items():
-        if not np.isfinite(parameter.value).all():
-            return f"the parameter {name}{place(parameter.value)}"
-        parameter.grad[...] = 0
     layers = {id(layer): (name, layer, vars(layer).get("forward")) for name, layer in model.sublayers()}
     try:
+        for name, parameter in model.parameters().items():
+            look(f"the parameter {name}", parameter.value)
+            parameter.grad[...] = 0
         for name, layer, _ in layers.values():
             layer.forward = watched(name, layer, names)
         for ids, targets in micro_batches:
