@@ -3,7 +3,8 @@
     y_t = table[id_t]      dtable[v] = Σ dy_t over the places t where id_t = v
 
 Backward. A row that was looked up several times carries each of those gradients, so they are added, not written: the
-ids of a text repeat, and an assignment would keep only the last. The ids are integers and have no gradient.
+ids of a text repeat, and an assignment would keep only the last. In code the gradients are sorted by their ids, so that
+those of one row lie side by side, and each such run is summed. The ids are integers and have no gradient.
 
 The same as multiplying one-hot rows by the table (`linear`), without the multiplications by zero.
 
