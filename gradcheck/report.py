@@ -57,6 +57,8 @@ class Report:
     power       the smallest error that would have been seen, relative to the largest entry of its gradient; infinite where
                 none was compared
     findings    what else was seen, failures first
+    diagnosis   what the fault seems to be, in sentences; empty where it is not plain
+    against     what the entries were compared with
     """
 
     title: str
@@ -67,6 +69,8 @@ class Report:
     n_entries: int = 0
     n_evaluations: int = 0
     n_directions: int = 0  # along which the entries were compared; 0 where it was one by one
+    diagnosis: list[str] = field(default_factory=list)
+    against: str = "complex step"
 
     @property
     def ok(self) -> bool:
@@ -88,12 +92,11 @@ class Report:
             power = "none could be compared" if self.worst is None else "no error would show"
         entries = f"{self.n_entries:,} entries" if self.n_directions else f"{self.n_entries} entries"
         along = f" along {self.n_directions} directions" if self.n_directions else ""
-        lines = [
-            f"{self.verdict.upper()} {self.title}: {entries}{along} against complex step, "
-            f"{self.n_evaluations} forward evaluations, {power}"
-        ]
+        evaluations = f", {self.n_evaluations} forward evaluations" if self.n_evaluations else ""
+        lines = [f"{self.verdict.upper()} {self.title}: {entries}{along} against {self.against}{evaluations}, {power}"]
         if self.worst:
             lines.append(f"  worst  {self.worst}")
+        lines += [f"  diagnosis: {one_line(sentence)}" for sentence in self.diagnosis]
         lines += [f"  {one_line(str(finding))}" for finding in self.findings]
         if len(lines) > MOST_LINES:
             lines[MOST_LINES - 1 :] = [f"  … and {len(lines) - MOST_LINES + 1} more findings"]
