@@ -3,7 +3,20 @@
 gradcheck knows nothing of the code that it checks: a forward, a backward, NumPy arrays.
 """
 
+from gradcheck.agreement import compare
 from gradcheck.checker import check, check_layer, check_pair
+from gradcheck.derivatives import Derivative, derivative
 from gradcheck.report import Finding, GradientError, Report, Worst
 
-__all__ = ["Finding", "GradientError", "Report", "Worst", "check", "check_layer", "check_pair"]
+__all__ = [
+    "check",
+    "check_pair",
+    "check_layer",
+    "compare",
+    "derivative",
+    "Report",
+    "Finding",
+    "Worst",
+    "Derivative",
+    "GradientError",
+]

@@ -25,6 +25,7 @@ from gradcheck.subject import (
 )
 
 RTOL = 1e-10
+REPEAT_RTOL = 1e-10
 
 
 def check(
@@ -33,6 +34,7 @@ def check(
     stopped: Mapping[Any, Array] | None = None,
     truth: str = "auto",
     rtol: float | None = None,
+    repeat_rtol: float | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Report:
@@ -43,22 +45,26 @@ def check(
     integer or boolean array is accepted. A numpy.random.Generator among the arguments is copied afresh for every call.
 
     stopped  {argument's index or name: boolean array}: entries whose gradient is exactly 0 by contract
-    truth    "complex", or "auto", which so far is the same
+    truth    "complex": the derivative by complex step, exact to rounding; "difference": by ordinary differences, with an
+             error bar that is measured; "auto": the first, unless the forward turns out not to take complex arrays
     rtol     agreement relative to the largest entry of a gradient, 1e-10 unless given
+    repeat_rtol  likewise between two runs on the same numbers, for kernels whose sums are not deterministic
     seed     of the cotangents; the report depends on nothing else
 
-    The forward must give complex arrays the complex values that its formula has: |z|² as z*z, maxima and branches by z.real,
-    and no abs, conj, np.linalg.norm, std, var or math.*. Where it does not, the verdict is "inconclusive" and says why.
+    For the complex step the forward must give complex arrays the complex values that its formula has: |z|² as z*z, maxima
+    and branches by z.real, and no abs, conj, np.linalg.norm, std, var or math.*. Whether it does is found out. At a kink
+    differences allow every slope between those of the two sides.
 
     The cotangents are random and dense, of the sizes 1, 3, 1000 and 1e-6; the numbers of `report.worst` are those of the one
     with the worst entry. Of more than 800 entries, those of large arrays are compared in sums, along some 250 random
     directions: each is still seen, and where a sum is wrong, one wrong entry is looked up. Arrays of float32 or float16 are
-    checked as float64 copies, then as they are. An op's own argument named stopped, truth, rtol or seed must be bound
-    beforehand, with functools.partial.
+    checked as float64 copies, then as they are. An op's own argument named stopped, truth, rtol, repeat_rtol or seed must be
+    bound beforehand, with functools.partial.
 
-    Raises ValueError where no argument is a floating array, and whatever the op itself raises on its arguments.
+    Raises ValueError where no argument is a floating array, and whatever the op itself raises on arrays like its own, with
+    a note of the probe; what it raises on complex arrays or other layouts alone is a note in the report.
     """
-    return examine(subject_of_op(op, arrays, options), stopped, truth, rtol, seed)
+    return examine(subject_of_op(op, arrays, options), stopped, truth, rtol, repeat_rtol, seed)
 
 
 def check_pair(
@@ -68,6 +74,7 @@ def check_pair(
     stopped: Mapping[Any, Array] | None = None,
     truth: str = "auto",
     rtol: float | None = None,
+    repeat_rtol: float | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Report:
@@ -75,7 +82,7 @@ def check_pair(
 
     Both are given the options. With several floating outputs their cotangents come first. Otherwise as `check`.
     """
-    return examine(subject_of_pair(forward, backward, arrays, options), stopped, truth, rtol, seed)
+    return examine(subject_of_pair(forward, backward, arrays, options), stopped, truth, rtol, repeat_rtol, seed)
 
 
 def check_layer(
@@ -84,6 +91,7 @@ def check_layer(
     stopped: Mapping[Any, Array] | None = None,
     truth: str = "auto",
     rtol: float | None = None,
+    repeat_rtol: float | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Report:
@@ -96,14 +104,22 @@ def check_layer(
     """
     subject = subject_of_layer(layer, arrays, options)
     with parameters_put_back(subject.parameters):
-        return examine(subject, stopped, truth, rtol, seed)
+        return examine(subject, stopped, truth, rtol, repeat_rtol, seed)
 
 
-def examine(subject: Subject, stopped: Mapping[Any, Array] | None, truth: str, rtol: float | None, seed: int) -> Report:
-    if not isinstance(truth, str) or truth not in ("auto", "complex"):
-        raise ValueError(f'truth must be "auto" or "complex", got {truth!r}')
-    if rtol is not None and not (isinstance(rtol, Real) and 0 < rtol < 1):
-        raise ValueError(f"rtol must be between 0 and 1, got {rtol!r}")
+def examine(
+    subject: Subject,
+    stopped: Mapping[Any, Array] | None,
+    truth: str,
+    rtol: float | None,
+    repeat_rtol: float | None,
+    seed: int,
+) -> Report:
+    if not isinstance(truth, str) or truth not in ("auto", "complex", "difference"):
+        raise ValueError(f'truth must be "auto", "complex" or "difference", got {truth!r}')
+    for name, given in (("rtol", rtol), ("repeat_rtol", repeat_rtol)):
+        if given is not None and not (isinstance(given, Real) and 0 < given < 1):
+            raise ValueError(f"{name} must be between 0 and 1, got {given!r}")
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
     if not subject.arrays:
@@ -112,7 +128,7 @@ def examine(subject: Subject, stopped: Mapping[Any, Array] | None, truth: str, r
         if array.dtype not in (np.float64, *LOW_PRECISION_RTOL):
             raise TypeError(f"{name} must be float64, float32 or float16 to be checked, got {array.dtype}")
     skip = stopped_entries(subject, {} if stopped is None else stopped)
-    return Examination(subject, skip, RTOL if rtol is None else rtol, seed).report()
+    return Examination(subject, skip, truth, rtol or RTOL, repeat_rtol or REPEAT_RTOL, seed).report()
 
 
 def stopped_entries(subject: Subject, stopped: Mapping[Any, Array]) -> list[Array]:

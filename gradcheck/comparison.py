@@ -6,14 +6,16 @@ from itertools import chain, islice
 
 import numpy as np
 
-from gradcheck.arrays import FACTORS, SMALLEST_NUMBER, UNIT, furthest, natural_size, sizes_of
-from gradcheck.complex_step import ComplexPoint, derivatives_by_complex_step, lost_in_steps
-from gradcheck.decision import MARGIN, RESOLUTION, Judgement, bar_of, distance, judge, largest, over
-from gradcheck.differences import excuse, refuse_complex_unsafe
+from gradcheck.arrays import FACTORS, UNIT, furthest, natural_size, sizes_of
+from gradcheck.complex_safety import excuse
+from gradcheck.complex_step import lost_in_steps
+from gradcheck.decision import MARGIN, RESOLUTION, Judgement, bar_of, distance, judge, largest, over, ratios
 from gradcheck.directions import Directions
 from gradcheck.report import Finding, place
 from gradcheck.runs import Runs
+from gradcheck.slopes import Slopes
 from gradcheck.subject import Array
+from gradcheck.truth import COMPLEX_STEP, DIFFERENCES, UNKNOWN, ComplexSteps, Known, known_along
 
 NEGLIGIBLE = 1e-12  # of its natural size: a truth so small may be rounding alone
 NOISE_OF_ZERO = 1e-9  # at most, of its natural size
@@ -22,23 +24,31 @@ MOST_CONFIRMATIONS = 30  # of wrong entries, in one array
 
 @dataclass(frozen=True)
 class Block:
-    """The gradient of array i for cotangent k: its derivatives along the directions in that array."""
+    """The gradient of array i for cotangent k: its derivatives along the directions in that array.
+
+    `bar` is that of rounding, to which the doubt of what is known of each truth adds; layout_bar is for the difference that
+    another order of summation makes.
+    """
 
     i: int
     k: int
     actual: Array
     truth: Array
     bar: float
-    layout_bar: float  # for the difference that another order of summation makes
+    known: Known
+    layout_bar: float
     judgement: Judgement
+
+    @property
+    def bars(self) -> Array:
+        return self.bar + self.known.doubt
 
     @property
     def ratios(self) -> Array:
         """Error over bar where that is too much, 0 elsewhere."""
         error = distance(self.actual, self.truth)
-        agree = (error <= self.bar) & np.isfinite(error)
-        ratios = np.where(np.isinf(error), np.inf, error / (self.bar or SMALLEST_NUMBER))
-        return np.where(agree, 0.0, ratios)
+        agree = (error <= self.bars) & np.isfinite(error)
+        return np.where(agree, 0.0, ratios(error, self.bars))
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,7 @@ class Part:
     actual: float
     truth: float
     bar: float
+    at_kink: bool = False
 
     @property
     def error(self) -> float:
@@ -71,37 +82,65 @@ class Entry:
 
 def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:
     """Raises ComplexUnsafeError where there is no truth."""
-    run, cotangents, skip = runs.subject.run, runs.cotangents, runs.skip
-    refuse_complex_unsafe(run, runs.arrays, skip, cotangents[0], rng)
-    truths = derivatives_by_complex_step(run, runs.arrays, runs.directions, cotangents)
-    sums = [own.sums() for own in runs.directions]
-    moved = [derivatives_by_complex_step(run, near.arrays, sums, cotangents, 1 + rng.random()) for near in runs.nearby]
+    cotangents, skip = runs.cotangents, runs.skip
+    known = known_along(runs.truth.point(runs.subject.run, runs.arrays, cotangents), runs.directions, len(cotangents))
+    truths = [
+        [own.nearest(actual) for own, actual in zip(each, along, strict=True)]
+        for each, along in zip(known, runs.along, strict=True)
+    ]
+    wanders = wanders_of(runs, truths, rng)
     blocks = []
     for i, (array, own) in enumerate(zip(runs.arrays, runs.directions, strict=True)):
         stretch = lengthening(own, array)
         naturals = [stretch * natural_size(dys, runs.outputs, array) for dys in cotangents]
         noise = max((runs.noise(k, i) / natural for k, natural in enumerate(naturals) if natural), default=0.0)
         for k, natural in enumerate(naturals):
-            actual, truth = runs.along[k][i], truths[k][i]
+            actual, truth, doubt, wander = runs.along[k][i], truths[k][i], known[k][i].doubt, wanders[k][i]
             if np.isfinite(truths[0][i]).all() and not np.isfinite(truth).all():
                 continue  # a large cotangent of ours has made it overflow
-            wander = furthest(own.summed(truth), [each[k][i] for each in moved], FACTORS)
-            may_be_zero = largest(truth) <= NEGLIGIBLE * natural
+            may_be_zero = bool((np.abs(truth) <= NEGLIGIBLE * natural + doubt).all(where=np.isfinite(truth)))
             rounding = natural * relative_rounding(truth, wander, may_be_zero)
-            if natural or actual.any():
+            if runs.truth is COMPLEX_STEP and (natural or actual.any()):
                 rounding += lost_in_steps(cotangents[k], array) * own.length**2
             bar = bar_of(truth, wander, rounding, rtol)
             wide = bar + MARGIN * noise * natural
             entry = largest(truth) if own.single else largest(runs.gradients[k][i][~skip[i]]) or largest(truth) / own.length
             size, zero = own.smallest_weight * entry, own.smallest_weight * natural / stretch
+            if runs.truth is DIFFERENCES and natural == 0:  # outputs of 0, which move by less than their doubt
+                zero = sum(float(np.abs(dy).sum()) for dy in cotangents[k])
             resolution = max(RESOLUTION, 2 * rtol, 2 * over(rtol * largest(truth), size))
-            judgement = judge(actual, truth, bar, zero, resolution, size)
+            judgement = judge(actual, truth, bar + doubt, zero, resolution, size)
             if not (may_be_zero or judgement.is_zero):
                 wide = bar
             elif judgement.n_wrong:
-                bar, judgement = wide, judge(actual, truth, wide, zero, resolution, size)
-            blocks.append(Block(i, k, actual, truth, bar, wide, judgement))
+                bar, judgement = wide, judge(actual, truth, wide + doubt, zero, resolution, size)
+            blocks.append(Block(i, k, actual, truth, bar, known[k][i], wide, judgement))
     return blocks
+
+
+def wanders_of(runs: Runs, truths: Sequence[Sequence[Array]], rng: np.random.Generator) -> list[list[float]]:
+    """w of each block: how far the truth moves when all numbers move by units in the last place.
+
+    Differences have too much doubt to show it. There it is how far the gradient moves that is to be proved, which may only
+    make the bar wider, and the verdict "inconclusive".
+    """
+    if runs.truth is DIFFERENCES:
+        return [
+            [furthest(along, [near.along[k][i] for near in runs.nearby], FACTORS) for i, along in enumerate(each)]
+            for k, each in enumerate(runs.along)
+        ]
+    sums = [own.sums() for own in runs.directions]
+    moved = []
+    for near in runs.nearby:
+        point = ComplexSteps(runs.subject.run, near.arrays, runs.cotangents, 1 + rng.random())
+        moved.append(known_along(point, sums, len(runs.cotangents)))
+    return [
+        [
+            furthest(own.summed(truth), [each[k][i].low for each in moved], FACTORS)
+            for i, (own, truth) in enumerate(zip(runs.directions, each, strict=True))
+        ]
+        for k, each in enumerate(truths)
+    ]
 
 
 def lengthening(directions: Directions, array: Array) -> float:
@@ -131,7 +170,8 @@ def verdicts(runs: Runs, blocks: Sequence[Block], excused: set[int], named: dict
             named[i] = entry
             if why:
                 excused.add(i)
-                yield Finding("inconclusive", f"the gradient of {name}{place(entry.index)}: {why}")
+                at = place(entry.index) if len(entry.seen.entries) == 1 else ""
+                yield Finding("inconclusive", f"the gradient of {name}{at}: {why}")
             elif runs.directions[i].single:
                 at = f", one of them {place(entry.index)}" if entry.index else ""
                 yield Finding("fail", f"the gradient of {name}: {n_wrong} of {runs.skip[i].size} entries are wrong{at}")
@@ -143,6 +183,10 @@ def verdicts(runs: Runs, blocks: Sequence[Block], excused: set[int], named: dict
             yield Finding("inconclusive", f"the gradient of {name}: a relative error of {power:.1g} would not be seen")
         elif runs.skip[i].size and all(block.judgement.is_zero for block in own):
             yield Finding("pass", f"the gradient of {name} is zero to rounding")
+        n_kinks = max(block.known.n_kinks for block in own)
+        if n_kinks:
+            at = "entries of" if runs.directions[i].single else "directions in"
+            yield Finding("pass", f"{n_kinks} {at} {name} meet a kink, where every slope between those of its sides passes")
 
 
 def first_confirmed(runs: Runs, blocks: Sequence[Block]) -> tuple[Entry, str | None]:
@@ -166,22 +210,22 @@ def wrong_entries(runs: Runs, blocks: Sequence[Block], direction: int) -> Iterat
     i = blocks[0].i
     entries, weights = runs.directions[i].of(direction)
     length = float(np.sqrt((weights**2).sum()))
-    point = ComplexPoint(runs.subject.run, runs.arrays, [runs.cotangents[block.k] for block in blocks])
+    point = runs.truth.point(runs.subject.run, runs.arrays, [runs.cotangents[block.k] for block in blocks])
 
-    def parts(entries: Array, weights: Array, truths: Sequence[float] | None = None) -> list[Part]:
+    def parts(entries: Array, weights: Array, slopes: Sequence[Slopes | None] | None = None) -> list[Part]:
         """One for each block."""
         share = float(np.sqrt((weights**2).sum())) / length
-        actuals = [float(weights @ runs.gradients[block.k][i].reshape(-1)[entries]) for block in blocks]
-        truths = point.derivatives(i, entries, weights) if truths is None else truths
-        return [
-            Part(i, block.k, entries, weights, actual, truth, share * block.bar)
-            for block, actual, truth in zip(blocks, actuals, truths, strict=True)
-        ]
+        found = []
+        for block, known in zip(blocks, slopes or point.slopes(i, entries, weights), strict=True):
+            actual, known = float(weights @ runs.gradients[block.k][i].reshape(-1)[entries]), known or UNKNOWN
+            bar = share * block.bar + known.doubt
+            found.append(Part(i, block.k, entries, weights, actual, known.nearest(actual), bar, known.differ))
+        return found
 
-    wholes = parts(entries, weights, [float(block.truth[direction]) for block in blocks])
-    ratios = [float(block.ratios[direction]) for block in blocks]
-    while max(ratios):
-        one, seen = narrowed(wholes, int(np.argmax(ratios)), parts)
+    wholes = parts(entries, weights, [block.known.slopes(direction) for block in blocks])
+    wrong_by = [float(block.ratios[direction]) for block in blocks]
+    while max(wrong_by):
+        one, seen = narrowed(wholes, int(np.argmax(wrong_by)), parts)
         entry, weight = int(one.entries[0]), float(one.weights[0])
         index = tuple(map(int, np.unravel_index(entry, runs.arrays[i].shape)))
         yield Entry(index, one.actual / weight, one.truth / weight, one.bar / abs(weight), seen)
@@ -190,7 +234,7 @@ def wrong_entries(runs: Runs, blocks: Sequence[Block], direction: int) -> Iterat
         if not len(entries):
             return
         wholes = parts(entries, weights)
-        ratios = [0.0 if whole.error <= whole.bar else over(whole.error, whole.bar) for whole in wholes]
+        wrong_by = [0.0 if whole.error <= whole.bar else over(whole.error, whole.bar) for whole in wholes]
 
 
 def narrowed(wholes: list[Part], k: int, parts: Callable[..., list[Part]]) -> tuple[Part, Part]:
@@ -203,8 +247,7 @@ def narrowed(wholes: list[Part], k: int, parts: Callable[..., list[Part]]) -> tu
         entries, weights = wrong[k].entries, wrong[k].weights
         middle = len(entries) // 2
         left = parts(entries[:middle], weights[:middle])
-        rest = [whole.truth - part.truth for whole, part in zip(wrong, left, strict=True)]
-        right = parts(entries[middle:], weights[middle:], rest)
+        right = parts(entries[middle:], weights[middle:])
         wrong = left if left[k].error >= right[k].error else right
         if len(wrong[k].entries) == 1:  # with all its digits
             wrong = parts(wrong[k].entries, wrong[k].weights)
@@ -214,6 +257,9 @@ def narrowed(wholes: list[Part], k: int, parts: Callable[..., list[Part]]) -> tu
 
 
 def excuse_of(runs: Runs, wrong: Part) -> str | None:
+    if runs.truth is DIFFERENCES:
+        together = wrong.at_kink and len(wrong.entries) > 1
+        return f"{len(wrong.entries)} entries that move together meet several kinks" if together else None
     array = runs.arrays[wrong.i]
     if not (np.isfinite(wrong.actual) and np.isfinite(array.reshape(-1)[wrong.entries]).all()):
         return None

@@ -9,16 +9,12 @@ Sources: Squire and Trapp 1998; Martins, Sturdza and Alonso 2003.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
 from gradcheck.arrays import SMALLEST_NUMBER, flattened, sizes_of
-from gradcheck.directions import Directions
-from gradcheck.subject import Array, Outputs, said
-
-Run: TypeAlias = Callable[[Sequence[Array]], tuple[Outputs, Any]]
+from gradcheck.subject import Array, Run, said
 
 STEP_EXPONENT = -100
 SMALLEST_STEP_EXPONENT = -900  # below it, step times slope would be lost among the smallest numbers
@@ -64,26 +60,6 @@ class ComplexPoint:
         slopes = imaginary_parts(self.run, self.moved, len(self.cotangents[0])) / step
         flat[entries] = kept
         return [float(dy @ slopes) for dy in self.cotangents]
-
-
-def derivatives_by_complex_step(
-    run: Run,
-    arrays: Sequence[Array],
-    directions: Sequence[Directions],
-    cotangents: Sequence[Sequence[Array]],
-    stretch: float = 1.0,
-) -> list[list[Array]]:
-    """For each set of cotangents, the derivatives of Σ dy·y along the directions in each array.
-
-    One forward a direction, whatever the number of cotangents.
-    """
-    point = ComplexPoint(run, arrays, cotangents, stretch)
-    truths = [[np.zeros(len(own)) for own in directions] for _ in cotangents]
-    for i, own in enumerate(directions):
-        for k in range(len(own)):
-            for truth, derivative in zip(truths, point.derivatives(i, *own.of(k)), strict=True):
-                truth[i][k] = derivative
-    return truths
 
 
 def derivatives_along(

@@ -51,28 +51,37 @@ def bar_of(truth: Array, moved: Array | float, rounding: float, rtol: float) -> 
 def judge(
     actual: Array,
     truth: Array,
-    bar: float,
+    bar: Array | float,
     natural: float = float("inf"),
     resolution: float = RESOLUTION,
     size: float | None = None,
 ) -> Judgement:
     """Compare one block. A NaN or an infinity on either side, or on both, is a failure.
 
-    `size` is that of the largest entry, unless given: along directions, what an error as large as that entry would make.
+    `bar` is that of the block, or one for each entry, where the truth has doubts of its own. `size` is that of the largest
+    entry, unless given: along directions, what an error as large as that entry would make.
     """
     if truth.size == 0:
         return Judgement("pass", 0, (), 0.0, 0.0)
     error = distance(actual, truth)
-    n_wrong = int(np.count_nonzero(~(error <= bar) | np.isinf(error)))
-    place = int(error.argmax())
+    bars = np.broadcast_to(bar, truth.shape)
+    n_wrong = int(np.count_nonzero(~(error <= bars) | np.isinf(error)))
+    place = int(ratios(error, bars).argmax())
     index = tuple(map(int, np.unravel_index(place, truth.shape)))
-    worst = float(error.reshape(-1)[place])
-    is_zero = largest(truth) <= bar
+    is_zero = bool((np.abs(truth) <= bars).all(where=np.isfinite(truth)))
     verdict: Verdict = "fail" if n_wrong else "pass"
-    power = over(bar, natural if is_zero else largest(truth) if size is None else size)
+    widest = float(bars.max())
+    power = over(widest, natural if is_zero else largest(truth) if size is None else size)
     if verdict == "pass" and power > resolution:
         verdict = "inconclusive"
-    return Judgement(verdict, n_wrong, index, over(worst, bar), power, is_zero)
+    return Judgement(verdict, n_wrong, index, over(float(error[index]), float(bars[index])), power, is_zero)
+
+
+def ratios(error: Array, bar: Array | float) -> Array:
+    """error / bar: 0 where there is no error, infinite where there is one and no bar."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio: Array = np.where(error == 0, 0.0, np.where(np.isinf(error), np.inf, error / bar))
+    return ratio
 
 
 def over(part: float, whole: float) -> float:

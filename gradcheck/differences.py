@@ -1,161 +1,190 @@
-"""Ordinary differences, taken only to ask whether the complex step can be believed.
+"""The derivative along a line by ordinary differences, with an error bar that was measured: for any forward whatever.
 
-abs, conj, np.var, math.* and a cast to float silently drop the imaginary part, and a comparison of complex numbers looks
-at it where the real parts are equal. So the complex step is held against slopes on both sides of a point:
+Along x + tv the function is φ(t) = Σ dy·y(x + tv). Steps h go from coarse to fine by halves. Of the fourth-order stencil
 
-    s(t) = (f(x + tv) − f(x)) / t = f′ + t·f″/2 + …        (8·s(t/8) − s(t)) / 7 = f′ + O(t²)
+    D(h) = (8·(φ(h) − φ(−h)) − (φ(2h) − φ(−2h))) / 12h = φ′ + O(h⁴)
 
-for t from coarse to fine. The error of each is bounded by the change since the last one and by rounding / t; the slope
-with the smallest bound counts, with ten times that bound as its doubt, since such bounds are now and then too small.
+the error is bounded by the change since the step before and by 1.5·noise/h; the step with the smallest bound counts, unless
+a finer one contradicts it. Ten times the bound is the doubt, since such bounds are now and then too small.
+
+The noise of φ is read off a table of differences at steps so small that, from the third difference on, a smooth function is
+silent in it and only its rounding speaks. A function that computes with fewer digits stands still at such steps; then they
+are widened until it moves.
+
+At a kink the stencil gives the mean of two slopes, with confidence. So the slope on each side is taken as well, as
+2·s(h/2) − s(h) with s(h) = (φ(h) − φ(0))/h: where the two differ by more than their doubts, both are the answer.
+
+Sources: Moré and Wild 2011 (the noise); Fornberg 1988 (the stencil).
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import takewhile
 
 import numpy as np
 
-from gradcheck.arrays import flattened, one_output_at_a_time, random_directions
-from gradcheck.complex_step import ComplexUnsafeError, Run, derivatives_along, lost_in_steps
-from gradcheck.directions import moved_together
-from gradcheck.subject import Array, said
+from gradcheck.arrays import flattened
+from gradcheck.slopes import Slopes
+from gradcheck.subject import Array, Run
 
-STEPS = tuple(2.0**-k for k in range(6, 37, 3))
+COARSEST_STEP = 2.0**-3
+FINEST_STEP = 2.0**-46
+PROBE_RATIO = 1024
+PROBE_NOISE = 0.05
 CAUTION = 10.0
+NOISE_STEPS = (1.3 * 2.0**-44, 1.3 * 2.0**-24)  # what stands still at the first may be rounded more coarsely
+WIDE_NOISE_STEPS = (1.3 * 2.0**-14, 1.3 * 2.0**-9)  # for float16 and the like
+MOST_NOISE = 2.0**-9  # of the outputs; what is louder than float16 is no noise
+NOISE_POINTS = np.arange(-3, 4)
+NOISE_ORDERS = (3, 4, 5)
+UNIT_ROUNDING = 2.0**-53
 
 
-@dataclass(frozen=True)
-class Slopes:
-    """The derivative on the two sides of a point, each with its doubt."""
+class Line:
+    """φ along x + tv, one for every set of cotangents; one forward for each number t."""
 
-    left: float
-    right: float
-    doubt: float
+    def __init__(
+        self, run: Run, arrays: Sequence[Array], directions: Sequence[Array], cotangents: Sequence[Sequence[Array]]
+    ) -> None:
+        self.run, self.arrays, self.directions = run, arrays, directions
+        self.here = self.outputs_at(0.0)
+        self.numbers = np.isfinite(self.here)
+        self.weights = np.where(self.numbers, np.stack([flattened(dys) for dys in cotangents]), 0.0)
+        self.moved = np.zeros(self.here.shape, bool)
+        self.changes = {0.0: np.zeros(len(self.weights))}
+        self.sizes: dict[float, Array] = {}
 
-    def allow(self, slope: float) -> bool:
-        """Is this slope one of the two, or between them?"""
-        return min(self.left, self.right) - self.doubt <= slope <= max(self.left, self.right) + self.doubt
+    def outputs_at(self, t: float) -> Array:
+        """What lies outside the function's domain, where it may raise, is no number."""
+        try:
+            outputs, _ = self.run([array + t * v for array, v in zip(self.arrays, self.directions, strict=True)])
+        except Exception:
+            if t == 0:
+                raise
+            return np.full(self.here.shape, np.nan)
+        return flattened(outputs)
 
-    @property
-    def differ(self) -> bool:
-        return abs(self.left - self.right) > 2 * self.doubt
+    def at(self, t: float) -> Array:
+        """φ(t) − φ(0), NaN where an output that counts is no number."""
+        if t not in self.changes:
+            there = self.outputs_at(t)
+            changes = np.where(np.isfinite(there) & self.numbers, there - np.where(self.numbers, self.here, 0), 0)
+            lost = (self.weights != 0) @ ~np.isfinite(there)
+            self.changes[t] = np.where(lost, np.nan, self.weights @ changes)
+            self.sizes[t] = np.where(self.numbers, np.maximum(np.abs(there), np.abs(self.here)), 0)
+            self.moved |= changes != 0
+        return self.changes[t]
 
-    def __str__(self) -> str:
-        return f"{self.left:.6g} … {self.right:.6g}" if self.differ else f"{(self.left + self.right) / 2:.6g}"
+    def rounding(self, t: float) -> Array:
+        """Half a unit of every output that moves anywhere on the line: it may stand still between two roundings."""
+        return UNIT_ROUNDING * lengths(self.weights * np.where(self.moved, self.sizes[t], 0))
+
+    def noise(self) -> tuple[Array, Array]:
+        """The deviation of φ by its rounding: at the finest steps at which it moves, and the loudest of all."""
+        quiet, loud = np.zeros(len(self.weights)), np.zeros(len(self.weights))
+        still = np.ones(len(self.weights), bool)
+        for step in (*NOISE_STEPS, *WIDE_NOISE_STEPS):
+            if step in WIDE_NOISE_STEPS and not still.any():
+                break
+            table = np.stack([self.at(step * i) for i in NOISE_POINTS])
+            quiet = np.where(still, np.maximum(quiet, deviation(table)), quiet)
+            loud = np.where(still | (step in NOISE_STEPS), np.maximum(loud, deviation(table)), loud)
+            still &= (np.diff(table, axis=0) != 0).mean(0) < 0.4
+        most = MOST_NOISE * lengths(self.weights * np.where(self.moved, self.here, 0))
+        return np.minimum(quiet, most), np.minimum(loud, most)
+
+    def slopes(self) -> list[Slopes | None]:
+        """None where nothing can be said: φ is no number beside the point, jumps there, or is louder at some steps than at
+        finer ones and has another slope at them."""
+        quiet, loud = self.noise()
+        steps, jumps = self.ladder(COARSEST_STEP, quiet), np.zeros(len(self.weights), bool)
+        probe = steps[-1]
+        while probe > FINEST_STEP and (quiet < PROBE_NOISE * self.moves(probe)).any():
+            (middle, doubt), before = settled(*self.centres(steps, quiet)), self.moves(probe)
+            probe /= PROBE_RATIO
+            (slope,), (error,) = self.centres([probe], quiet)
+            heard = error * probe < PROBE_NOISE * self.moves(probe)
+            jumps = np.where(heard, self.moves(probe) > before / 2, jumps)
+            if (heard & (np.abs(slope - middle) > doubt + CAUTION * error)).any():
+                steps += self.ladder(PROBE_RATIO / 2 * probe, quiet)
+                probe = steps[-1]
+        by_quiet, by_loud = (self.slopes_at(steps, noise) for noise in (quiet, loud))
+        return [
+            b if a and b and not jump and b.allow((a.left + a.right) / 2, a.doubt) else None
+            for a, b, jump in zip(by_quiet, by_loud, jumps, strict=True)
+        ]
+
+    def slopes_at(self, steps: Sequence[float], noise: Array) -> list[Slopes | None]:
+        h = np.array(steps)[:, None]
+        values, errors = self.centres(steps, noise)
+        middle, doubt = settled(values, errors)
+        sides = [np.stack([self.at(side * step) for step in steps]) / (side * h) for side in (-1, 1)]
+        (left, p), (right, q) = (settled(2 * side[1:] - side[:-1], 4 * errors[1:]) for side in sides)
+        kink = np.abs(left - right) > 2 * np.maximum(p, q)
+        left, right = np.where(kink, left, middle), np.where(kink, right, middle)
+        doubt = np.where(kink, np.maximum(p, q), doubt) + self.unmoved() / COARSEST_STEP
+        return [
+            Slopes(float(a), float(b), float(c)) if np.isfinite([a, b, c]).all() else None
+            for a, b, c in zip(left, right, doubt, strict=True)
+        ]
+
+    def ladder(self, step: float, noise: Array) -> list[float]:
+        """Steps by halves from `step`, until none finer can have a smaller bound."""
+        steps, best = [step], np.full(len(self.weights), np.inf)
+        while step > FINEST_STEP:
+            step /= 2
+            steps.append(step)
+            values, errors = self.centres(steps[-2:], noise)
+            best = np.fmin(best, np.abs(values[1] - values[0]) + errors[1])
+            if len(steps) > 3 and (errors[1] >= best).all():
+                break
+        return steps
+
+    def centres(self, steps: Sequence[float], noise: Array) -> tuple[Array, Array]:
+        """D(h) and 1.5·noise/h for each step."""
+        values, errors = [], []
+        for h in steps:
+            values.append((8 * (self.at(h) - self.at(-h)) - (self.at(2 * h) - self.at(-2 * h))) / (12 * h))
+            errors.append(1.5 * np.maximum(noise, np.maximum(self.rounding(2 * h), self.rounding(-2 * h))) / h)
+        return np.stack(values), np.stack(errors)
+
+    def moves(self, h: float) -> Array:
+        return np.maximum(np.abs(self.at(h)), np.abs(self.at(-h)))
+
+    def unmoved(self) -> Array:
+        """A unit of every output that nothing has moved: it may move by less."""
+        return 2 * UNIT_ROUNDING * lengths(self.weights * np.where(self.moved | ~self.numbers, 0, self.here))
+
+
+def lengths(rows: Array) -> Array:
+    squares: Array = (rows**2).sum(-1)
+    return np.sqrt(squares)
+
+
+def deviation(table: Array) -> Array:
+    """Of the noise in a table of equidistant values, column by column: its k-th differences have the variance
+    (2k)!/(k!)² times that of the noise."""
+    estimates = [
+        np.sqrt((np.diff(table, n=k, axis=0) ** 2).mean(0) * math.factorial(k) ** 2 / math.factorial(2 * k))
+        for k in NOISE_ORDERS
+    ]
+    largest: Array = np.nan_to_num(np.max(estimates, axis=0), nan=0.0)
+    return largest
+
+
+def settled(values: Array, rounding: Array) -> tuple[Array, Array]:
+    """For every column the value with the smallest bound, from coarse to fine, and its doubt."""
+    bounds = np.full(values.shape, np.inf)
+    bounds[1:] = np.abs(np.diff(values, axis=0)) + rounding[1:]
+    for k in range(len(values) - 1):
+        finer = np.abs(values[k + 1 :] - values[k]) > CAUTION * (bounds[k] + rounding[k + 1 :])
+        bounds[k] = np.where(finer.any(0), np.inf, bounds[k])
+    bounds = np.where(np.isfinite(bounds), bounds, np.inf)
+    best, each = bounds.argmin(0), np.arange(values.shape[1])
+    return values[best, each], CAUTION * bounds[best, each]
 
 
 def slopes_along(
     run: Run, arrays: Sequence[Array], directions: Sequence[Array], cotangents: Sequence[Sequence[Array]]
 ) -> list[Slopes | None]:
     """The slopes of each Σ dy·y along `directions`; None where the function is not a number beside the point."""
-
-    def outputs_at(step: float) -> Array:
-        return flattened(run([array + step * v for array, v in zip(arrays, directions, strict=True)])[0])
-
-    here = outputs_at(0.0)
-    left, right = (np.stack([outputs_at(side * step) for step in STEPS]) for side in (-1, 1))
-    numbers = np.isfinite(here)
-    moving = numbers & ((left != here) | (right != here)).any(0)
-    still = numbers & ~moving  # by less than the last place, that is, at the coarsest step
-    weights = np.stack([flattened(dys) for dys in cotangents])
-    rounding = 2.0**-50 * np.abs(weights * np.where(numbers, here, 0))
-    (a, p), (b, q) = (
-        one_sided((side - here)[:, moving] @ weights[:, moving].T, rounding[:, moving].sum(1)) for side in (left, right)
-    )
-    lost = [lost_in_steps(dys) for dys in cotangents]  # by the complex step that is compared with these
-    doubts = CAUTION * np.maximum(p, q) + rounding[:, still].sum(1) / STEPS[0] + lost
-    return [
-        Slopes(-float(a[k]), float(b[k]), float(doubts[k])) if np.isfinite([a[k], b[k], doubts[k]]).all() else None
-        for k in range(len(cotangents))
-    ]
-
-
-def one_sided(changes: Array, rounding: Array) -> tuple[Array, Array]:
-    """The slopes on one side, and a bound on the error of each, from the changes at every step."""
-    steps = np.array(STEPS)[:, None]
-    coarse_to_fine = changes / steps
-    slopes = (8 * coarse_to_fine[1:] - coarse_to_fine[:-1]) / 7
-    bounds = np.abs(np.diff(slopes, axis=0)) + 4 * rounding / steps[2:]
-    best = np.where(np.isfinite(bounds), bounds, np.inf).argmin(0)
-    each = np.arange(len(rounding))
-    return slopes[1:][best, each], bounds[best, each]
-
-
-def refuse_complex_unsafe(
-    run: Run, arrays: Sequence[Array], skip: Sequence[Array], dys: Sequence[Array], rng: np.random.Generator
-) -> None:
-    """Raise ComplexUnsafeError where the complex step contradicts ordinary differences, twice.
-
-    Each array alone is moved, or few of them where all have many entries, so that a small influence does not hide behind a
-    large one, and each output is looked at alone. The point is one beside the given one, which may lie on a kink.
-    """
-    for group in moved_together(arrays):
-        if not all(skip[i].all() for i in group):
-            contradictions = (contradiction(run, arrays, skip, group, dys, rng) for _ in range(2))
-            said_of_both = list(takewhile(bool, contradictions))
-            if len(said_of_both) == 2:
-                raise ComplexUnsafeError(said_of_both[0])
-
-
-def contradiction(
-    run: Run,
-    arrays: Sequence[Array],
-    skip: Sequence[Array],
-    group: Sequence[int],
-    dys: Sequence[Array],
-    rng: np.random.Generator,
-) -> str | None:
-    """What contradicts the complex step when the arrays of a group move in a random direction."""
-    directions = random_directions(arrays, skip, rng)
-    alone = [v if i in group else np.zeros(v.shape) for i, v in enumerate(directions)]
-    points = [
-        [array + 2.0**-10 * v for array, v in zip(arrays, directions, strict=True)],
-        [array * (1 + 2.0**-10 * rng.random(array.shape)) for array in arrays],  # keeps signs, and what is 0
-        list(arrays),
-    ]
-    for point in points:
-        try:
-            outputs, _ = run(point)
-            cotangents = [
-                [np.where(np.isfinite(y), dy, 0) for dy, y in zip(one, outputs, strict=True)]
-                for one in one_output_at_a_time(dys)
-            ]
-            all_slopes = slopes_along(run, point, alone, cotangents)
-        except Exception as error:  # a function may refuse what lies outside its domain
-            refusal = f"differences cannot confirm the complex step: beside the point it raises {said(error)}"
-            continue
-        derivatives = derivatives_along(run, point, alone, cotangents)
-        for slopes, derivative in zip(all_slopes, derivatives, strict=True):
-            if slopes and not slopes.allow(derivative):
-                return (
-                    f"along a random direction the complex step gives {derivative:.6g}, differences {slopes}; "
-                    "abs, conj, np.var, math.*, a maximum with 0 or a cast to float drops the imaginary part"
-                )
-        return None
-    return refusal
-
-
-def excuse(
-    run: Run,
-    arrays: Sequence[Array],
-    directions: Sequence[Array],
-    dys: Sequence[Array],
-    actual: float,
-    truth: float,
-    bar: float,
-) -> str | None:
-    """Why the backward's derivative along `directions` may be right although the complex step gives another; None if not.
-
-    Either differences agree with the backward alone, or there is a kink and the forward looks at the imaginary part to
-    choose a side. A forward that chooses by the real part has declared a side, which binds its backward.
-    """
-    slopes = slopes_along(run, arrays, directions, [dys])[0]
-    if slopes is None or not slopes.allow(actual):
-        return None
-    opposite = -derivatives_along(run, arrays, [-v for v in directions], [dys])[0]
-    if slopes.allow(truth) and abs(opposite - truth) <= bar:
-        return None
-    return (
-        f"differences allow the backward's {actual:.12g}, with slopes of {slopes}, but the complex step gives {truth:.12g} "
-        f"on one side and {opposite:.12g} on the other: the forward is not complex-safe there"
-    )
+    return Line(run, arrays, directions, cotangents).slopes()

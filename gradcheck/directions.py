@@ -17,10 +17,9 @@ import numpy as np
 
 from gradcheck.subject import Array
 
-ENTRY_BY_ENTRY = 800  # in all arrays together: four forwards for each are about five times those of a large model
-MOST_DIRECTIONS = 250  # likewise, unless two for each array are more
 MOST_SUMS = 24  # of directions, taken at each of the points nearby, unless one for each array is more
-MOST_ALONE = 8  # arrays, or groups of arrays, of a large subject that are asked one by one about complex safety
+MANY_ENTRIES = 800
+MOST_ALONE = 4  # arrays, or groups of arrays, of a large subject that are asked one by one about complex safety
 
 
 @dataclass(frozen=True)
@@ -70,18 +69,17 @@ class Directions:
         return Directions(self.entries, self.weights, self.starts[self.firsts], np.arange(len(self.firsts)))
 
 
-def many(arrays: Sequence[Array]) -> bool:
-    return sum(array.size for array in arrays) > ENTRY_BY_ENTRY
-
-
-def directions_in(arrays: Sequence[Array], skip: Sequence[Array], rng: np.random.Generator) -> list[Directions]:
-    """Every entry alone, or directions in the large arrays where there are many entries."""
+def directions_in(
+    arrays: Sequence[Array], skip: Sequence[Array], rng: np.random.Generator, entry_by_entry_to: int, most: int
+) -> list[Directions]:
+    """Every entry alone, or, where there are more than so many entries in all, at most so many directions in the large
+    arrays, unless two for each array are more."""
     moving = [np.flatnonzero(~skipped) for skipped in skip]
-    if not many(arrays):
+    if sum(array.size for array in arrays) <= entry_by_entry_to:
         return [entry_by_entry(entries, np.ones(len(entries)), len(entries)) for entries in moving]
     most_sums = max(1, MOST_SUMS // len(arrays))
     directions = []
-    for entries, n in zip(moving, numbers_of_directions([len(entries) for entries in moving]), strict=True):
+    for entries, n in zip(moving, numbers_of_directions([len(entries) for entries in moving], most), strict=True):
         signs = rng.choice([-1.0, 1.0], len(entries))
         if n == len(entries):
             directions.append(entry_by_entry(entries, signs, most_sums))
@@ -90,11 +88,11 @@ def directions_in(arrays: Sequence[Array], skip: Sequence[Array], rng: np.random
     return directions
 
 
-def numbers_of_directions(sizes: Sequence[int]) -> list[int]:
+def numbers_of_directions(sizes: Sequence[int], most: int) -> list[int]:
     """As many as an array has entries, if those are no more than its fair share; the rest is shared by the root of the size,
     so that the length of the directions grows with the root as well."""
     numbers = list(sizes)
-    left = MOST_DIRECTIONS
+    left = most
     ascending = sorted(range(len(sizes)), key=lambda i: sizes[i])
     while ascending and sizes[ascending[0]] * len(ascending) <= left:
         left -= sizes[ascending.pop(0)]
@@ -123,5 +121,5 @@ def firsts_of(n: int, most_sums: int) -> Array:
 
 def moved_together(arrays: Sequence[Array]) -> list[list[int]]:
     """The arrays one by one; in groups where there are many, with many entries."""
-    n = min(len(arrays), MOST_ALONE) if many(arrays) else len(arrays)
+    n = min(len(arrays), MOST_ALONE) if sum(array.size for array in arrays) > MANY_ENTRIES else len(arrays)
     return [list(range(first, len(arrays), n)) for first in range(n)]

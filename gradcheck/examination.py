@@ -9,29 +9,34 @@ import numpy as np
 
 from gradcheck.arrays import FACTORS, UNIT, furthest, natural_size
 from gradcheck.comparison import Block, Entry, compared, stopped_entries_moved, verdicts, without_truth, worst_of
+from gradcheck.complex_safety import refuse_complex_unsafe
 from gradcheck.complex_step import ComplexUnsafeError
 from gradcheck.decision import Verdict, bar_of, distance, largest
-from gradcheck.directions import Directions, many
+from gradcheck.diagnosis import diagnosis_of
+from gradcheck.directions import Directions
 from gradcheck.low_precision import faults_in_low_precision
 from gradcheck.ordinary import Ordinary
 from gradcheck.report import Finding, Report, Worst
-from gradcheck.runs import InconclusiveError, Runs, ordinary_runs
+from gradcheck.runs import FirstRun, InconclusiveError, Runs, first_run, ordinary_runs
 from gradcheck.second_point import second_point
 from gradcheck.side_effects import side_effects
 from gradcheck.subject import Array, Subject, WrongGradientsError
+from gradcheck.truth import COMPLEX_STEP, DIFFERENCES, Truth
 
 NOTHING = 1e-10  # of the arrays: an output so small may be what is left of larger terms
 
 
 class Examination:
-    def __init__(self, subject: Subject, skip: list[Array], rtol: float, seed: int) -> None:
-        self.skip, self.rtol = skip, rtol
+    def __init__(self, subject: Subject, skip: list[Array], truth: str, rtol: float, repeat_rtol: float, seed: int) -> None:
+        self.skip, self.truth, self.rtol, self.repeat_rtol = skip, truth, rtol, repeat_rtol
+        self.against = DIFFERENCES.name if truth == "difference" else COMPLEX_STEP.name
         self.rng = np.random.default_rng(seed)
         self.findings: list[Finding] = []
         self.blocks: list[Block] = []
         self.excused: set[int] = set()
         self.named: dict[int, Entry] = {}
         self.directions: list[Directions] = []
+        self.diagnosis: list[str] = []
         self.n_evaluations = 0
 
         def counted(arrays: Sequence[Array]) -> Any:
@@ -52,23 +57,42 @@ class Examination:
         return self.concluded()
 
     def look(self) -> Iterator[Finding]:
-        runs = ordinary_runs(self.subject, self.skip, self.rng)
-        self.directions = runs.directions
-        yield from stopped_entries_moved(runs)
-        yield from (Finding("pass", f"not defined everywhere nearby: {refusal}") for refusal in runs.refusals)
-        if not runs.nearby:
-            yield Finding("inconclusive", "accepts no arrays that differ in the last place, so its rounding is not known")
-        try:
-            self.blocks = compared(runs, self.rtol, self.rng)
-            yield from verdicts(runs, self.blocks, self.excused, self.named)
-            if not any(block.judgement.n_wrong for block in self.blocks):
-                yield from second_point(runs, self.rtol, self.rng)
-        except ComplexUnsafeError as error:
-            yield Finding("inconclusive", f"the forward is not complex-safe: {error}")
-            yield from without_truth(runs)
+        first = first_run(self.subject, self.rng)
+        if self.truth == "difference":
+            runs, findings = self.compared_with(DIFFERENCES, first)
+        else:
+            try:
+                refuse_complex_unsafe(self.subject.run, first.arrays, self.skip, first.cotangents[0], self.rng)
+                runs, findings = self.compared_with(COMPLEX_STEP, first)
+                why = next((finding.text for finding in findings if self.excused and finding.verdict == "inconclusive"), "")
+            except ComplexUnsafeError as error:
+                why = f"the forward is not complex-safe: {error}"
+                if self.truth == "complex":
+                    runs = ordinary_runs(self.subject, first, COMPLEX_STEP, self.skip, self.rng)
+                    findings = [Finding("inconclusive", why), *stopped_entries_moved(runs), *without_truth(runs)]
+            if why and self.truth == "auto":
+                yield Finding("pass", f"compared with differences, since {why}")
+                runs, findings = self.compared_with(DIFFERENCES, first)
+        yield from findings
         yield from side_effects(self.ordinary(runs))
         if any(array.dtype != np.float64 for array in self.subject.arrays):
             yield from faults_in_low_precision(self.subject, self.skip, self.rtol, self.rng)
+        if any(finding.verdict == "fail" for finding in self.findings):
+            self.diagnosis = diagnosis_of(runs, self.blocks, self.excused)
+
+    def compared_with(self, truth: Truth, first: FirstRun) -> tuple[Runs, list[Finding]]:
+        runs = ordinary_runs(self.subject, first, truth, self.skip, self.rng)
+        self.against, self.directions, self.excused, self.named = truth.name, runs.directions, set(), {}
+        findings = list(stopped_entries_moved(runs))
+        findings += [Finding("pass", f"not defined everywhere nearby: {refusal}") for refusal in runs.refusals]
+        if not runs.nearby:
+            text = "accepts no arrays that differ in the last place, so its rounding is not known"
+            findings.append(Finding("inconclusive", text))
+        self.blocks = compared(runs, self.rtol, self.rng)
+        findings += verdicts(runs, self.blocks, self.excused, self.named)
+        if not any(block.judgement.n_wrong for block in self.blocks):
+            findings += second_point(runs, self.rtol, self.rng)
+        return runs, findings
 
     def ordinary(self, runs: Runs) -> Ordinary:
         """What side effects are looked for with. Without a truth the bars are those of the backward's own rounding."""
@@ -90,6 +114,7 @@ class Examination:
             outputs=runs.outputs,
             gradients=runs.gradients[0],
             rounding=rounding,
+            repeat_rtol=self.repeat_rtol,
             output_bars=[
                 bar(y, [near.outputs[i] for near in runs.nearby], cancelled(y)) for i, y in enumerate(runs.outputs)
             ],
@@ -124,9 +149,11 @@ class Examination:
             worst=self.worst_entry(worst) if worst else None,
             power=max((block.judgement.power for block in self.blocks), default=nothing),
             findings=findings,
+            diagnosis=self.diagnosis,
             n_entries=n_entries,
             n_evaluations=self.n_evaluations,
-            n_directions=sum(map(len, self.directions)) if many(self.subject.arrays) else 0,
+            n_directions=0 if all(own.single for own in self.directions) else sum(map(len, self.directions)),
+            against=self.against,
         )
 
     def worst_entry(self, block: Block) -> Worst:
@@ -140,6 +167,7 @@ class Examination:
         error = float(distance(block.actual, block.truth)[k])
         if len(entries) > 1:
             direction = f" along direction {k} of {len(directions)}"
-            return Worst(name, (), actual, truth, error, block.bar, direction)
+            return Worst(name, (), actual, truth, error, float(block.bars[k]), direction)
+        weight = float(weights[0])
         index = tuple(map(int, np.unravel_index(entries[0], self.skip[block.i].shape)))
-        return Worst(name, index, actual / weights[0], truth / weights[0], error, block.bar)
+        return Worst(name, index, actual / weight, truth / weight, error, float(block.bars[k]))

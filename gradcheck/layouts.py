@@ -6,7 +6,7 @@ import numpy as np
 
 from gradcheck.arrays import copies, furthest, nudged
 from gradcheck.decision import bar_of
-from gradcheck.ordinary import REPEAT_RTOL, Ordinary
+from gradcheck.ordinary import Ordinary
 from gradcheck.report import Finding
 from gradcheck.subject import Array, GradientCountError, Subject, said
 
@@ -59,9 +59,9 @@ def zero_strides_of(run: Ordinary, arrays: Sequence[Array], dys: Sequence[Array]
     except Exception as error:
         yield Finding("pass", f"refuses arrays of equal slices: {said(error)}")
         return
-    output_bars = [bar_of(y, furthest(y, [near[i] for near, _ in runs]), 0, REPEAT_RTOL) for i, y in enumerate(outputs)]
+    output_bars = [bar_of(y, furthest(y, [near[i] for near, _ in runs]), 0, run.repeat_rtol) for i, y in enumerate(outputs)]
     gradient_bars = [
-        run.gradient_bars[i] + bar_of(gradient, furthest(gradient, [near[i] for _, near in runs]), 0, REPEAT_RTOL)
+        run.gradient_bars[i] + bar_of(gradient, furthest(gradient, [near[i] for _, near in runs]), 0, run.repeat_rtol)
         for i, gradient in enumerate(gradients)
     ]
     yield from compared(run, "zero-stride", arrays, dys, (outputs, output_bars), (gradients, gradient_bars))

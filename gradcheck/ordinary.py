@@ -9,13 +9,12 @@ import numpy as np
 from gradcheck.decision import MARGIN, judge, largest
 from gradcheck.subject import Array, Subject
 
-REPEAT_RTOL = 1e-10  # between runs with the same numbers, besides the bars
-
 
 @dataclass(frozen=True)
 class Ordinary:
     """The ordinary run that every probe is compared with.
 
+    repeat_rtol    how far runs with the same numbers may differ besides, relative to the largest entry
     rounding       f of each gradient, which bounds the difference between two runs of the same code on the same arrays
     output_bars    what another layout, in whose sums the terms come in another order, may change
     gradient_bars  the same of the gradients
@@ -27,6 +26,7 @@ class Ordinary:
     dys: Sequence[Array]
     outputs: Sequence[Array]
     gradients: Sequence[Array]
+    repeat_rtol: float
     rounding: Sequence[float]
     output_bars: Sequence[float]
     gradient_bars: Sequence[float]
@@ -36,13 +36,13 @@ class Ordinary:
         self, gradients: Sequence[Any], known: Sequence[Array] | None = None, bars: Sequence[float] | None = None
     ) -> list[str]:
         names = [f"the gradient of {name}" for name in self.subject.names]
-        return differing(names, gradients, known or self.gradients, bars or self.gradient_bars)
+        return self.differing(names, gradients, known or self.gradients, bars or self.gradient_bars)
 
     def differing_outputs(
         self, outputs: Sequence[Array], known: Sequence[Array] | None = None, bars: Sequence[float] | None = None
     ) -> list[str]:
         names = ["the output"] if len(self.outputs) == 1 else [f"output {i}" for i in range(len(self.outputs))]
-        return differing(
+        return self.differing(
             names, outputs, self.outputs if known is None else known, self.output_bars if bars is None else bars
         )
 
@@ -50,17 +50,18 @@ class Ordinary:
     def repeat_bars(self) -> list[float]:
         return [MARGIN * each for each in self.rounding]
 
-
-def differing(names: Sequence[str], new: Sequence[Any], known: Sequence[Array], bars: Sequence[float]) -> list[str]:
-    """The names of the arrays that are not the known ones within their bars; infinities and NaN must be the same."""
-    differ = []
-    for name, given, old, bar in zip(names, new, known, bars, strict=True):
-        array = np.asarray(given)
-        if array.shape != old.shape or array.dtype != old.dtype:
-            differ.append(name)
-            continue
-        numbers = np.isfinite(old)
-        same = np.array_equal(array[~numbers], old[~numbers], equal_nan=True)
-        if not same or judge(array[numbers], old[numbers], bar + REPEAT_RTOL * largest(old)).n_wrong:
-            differ.append(name)
-    return differ
+    def differing(
+        self, names: Sequence[str], new: Sequence[Any], known: Sequence[Array], bars: Sequence[float]
+    ) -> list[str]:
+        """The names of the arrays that are not the known ones within their bars; infinities and NaN must be the same."""
+        differ = []
+        for name, given, old, bar in zip(names, new, known, bars, strict=True):
+            array = np.asarray(given)
+            if array.shape != old.shape or array.dtype != old.dtype:
+                differ.append(name)
+                continue
+            numbers = np.isfinite(old)
+            same = np.array_equal(array[~numbers], old[~numbers], equal_nan=True)
+            if not same or judge(array[numbers], old[numbers], bar + self.repeat_rtol * largest(old)).n_wrong:
+                differ.append(name)
+        return differ

@@ -59,6 +59,7 @@ class Report:
     findings    what else was seen, failures first
     diagnosis   what the fault seems to be, in sentences; empty where it is not plain
     against     what the entries were compared with
+    sensitivity what would have shown, in words; where empty, `power` says it
     """
 
     title: str
@@ -71,6 +72,7 @@ class Report:
     n_directions: int = 0  # along which the entries were compared; 0 where it was one by one
     diagnosis: list[str] = field(default_factory=list)
     against: str = "complex step"
+    sensitivity: str = ""
 
     @property
     def ok(self) -> bool:
@@ -86,7 +88,9 @@ class Report:
             raise GradientError(str(self))
 
     def __str__(self) -> str:
-        if self.power < float("inf"):
+        if self.sensitivity:
+            power = self.sensitivity
+        elif self.power < float("inf"):
             power = f"errors above {self.power:.1g} of a gradient's largest entry would show"
         else:
             power = "none could be compared" if self.worst is None else "no error would show"

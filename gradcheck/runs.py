@@ -1,7 +1,7 @@
 """The ordinary runs of what is checked, from which everything else is measured."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from gradcheck.arrays import (
     random_directions,
 )
 from gradcheck.directions import Directions, directions_in
-from gradcheck.subject import Array, Subject, WrongGradientsError, gradients_of, said
+from gradcheck.subject import Array, Backward, Subject, gradients_of, noted, said
+from gradcheck.truth import DIFFERENCES, Truth
 
 # Unit cotangents alone cannot see a backward that squares, clips, rectifies or normalises dy.
 COTANGENT_SCALES = (1.0, -3.0, 1e3, 1e-6)
@@ -40,6 +41,7 @@ class Nearby:
 class Runs:
     """The run on float64 copies of the given arrays, with the gradients of every array for every set of cotangents.
 
+    truth      what the gradients are compared with
     skip       for every array the entries that are stopped
     directions along which the gradient of every array is compared
     along      the derivatives along them, by the gradients
@@ -50,6 +52,7 @@ class Runs:
     """
 
     subject: Subject
+    truth: Truth
     skip: Sequence[Array]
     arrays: list[Array]
     outputs: list[Array]
@@ -68,10 +71,21 @@ class Runs:
         return noise if np.isfinite(noise) else 0.0
 
 
-def ordinary_runs(subject: Subject, skip: Sequence[Array], rng: np.random.Generator) -> Runs:
+@dataclass(frozen=True)
+class FirstRun:
+    """The run on float64 copies of the given arrays, with the gradients for every set of cotangents."""
+
+    arrays: list[Array]
+    outputs: list[Array]
+    cotangents: list[list[Array]]
+    gradients: list[list[Array]]
+
+
+def first_run(subject: Subject, rng: np.random.Generator) -> FirstRun:
     """Raises what the subject itself raises on its own arrays; WrongGradientsError; InconclusiveError."""
     arrays = [np.array(array, np.float64, order="C") for array in subject.arrays]
-    given, backward = subject.run(copies(subject.arrays))
+    with noted("the forward on the given arrays"):
+        given, backward = subject.run(copies(subject.arrays))
     if any(array.dtype != np.float64 for array in subject.arrays):
         try:
             given, backward = subject.run(copies(arrays))
@@ -85,21 +99,49 @@ def ordinary_runs(subject: Subject, skip: Sequence[Array], rng: np.random.Genera
     cotangents.append([dy * (rng.random(dy.shape) < 0.5) for dy in cotangents[0]])
     if len(outputs) > 1:  # so that a small output does not hide behind a large one
         cotangents += one_output_at_a_time(cotangents[0])
-    gradients = [gradients_of(subject, backward, copies(dys), arrays) for dys in cotangents]
-    directions = directions_in(arrays, skip, rng)
+    return FirstRun(arrays, outputs, cotangents, gradients_for(subject, backward, cotangents, arrays))
+
+
+def gradients_for(
+    subject: Subject, backward: Backward, cotangents: Sequence[Sequence[Array]], arrays: Sequence[Array]
+) -> list[list[Array]]:
+    with noted("the backward for a dense random dy"):
+        gradients = [gradients_of(subject, backward, copies(cotangents[0]), arrays)]
+    with noted("the backward that is called again, for another dy"):
+        return gradients + [gradients_of(subject, backward, copies(dys), arrays) for dys in cotangents[1:]]
+
+
+def where_finite(subject: Subject, first: FirstRun) -> FirstRun:
+    """The same with cotangents of 0 for all outputs that are no numbers: a difference does not see them move."""
+    if all(np.isfinite(y).all() for y in first.outputs):
+        return first
+    cotangents = [
+        [np.where(np.isfinite(y), dy, 0.0) for dy, y in zip(dys, first.outputs, strict=True)] for dys in first.cotangents
+    ]
+    _, backward = subject.run(copies(first.arrays))
+    return replace(first, cotangents=cotangents, gradients=gradients_for(subject, backward, cotangents, first.arrays))
+
+
+def ordinary_runs(subject: Subject, first: FirstRun, truth: Truth, skip: Sequence[Array], rng: np.random.Generator) -> Runs:
+    """Raises what the subject itself raises on arrays like its own, and WrongGradientsError."""
+    if truth is DIFFERENCES:
+        first = where_finite(subject, first)
+    arrays, cotangents, gradients = first.arrays, first.cotangents, first.gradients
+    directions = directions_in(arrays, skip, rng, truth.entry_by_entry, truth.most_directions)
     refusals: list[str] = []
     return Runs(
         subject=subject,
+        truth=truth,
         skip=skip,
         arrays=arrays,
-        outputs=outputs,
+        outputs=first.outputs,
         cotangents=cotangents,
         gradients=gradients,
         directions=directions,
         along=[derivatives_along_each(directions, each) for each in gradients],
         nearby=runs_nearby(subject, arrays, cotangents, directions, rng, UNIT, refusals),
         around=runs_nearby(subject, arrays, cotangents, directions, rng, AROUND, refusals),
-        elsewhere=another_point(subject, arrays, outputs, skip, rng, refusals),
+        elsewhere=another_point(subject, arrays, first.outputs, skip, rng, refusals),
         refusals=list(dict.fromkeys(refusals)),
     )
 
@@ -117,19 +159,19 @@ def runs_nearby(
     unit: float,
     refusals: list[str],
 ) -> list[Nearby]:
-    def run(point: list[Array]) -> Nearby:
-        given, backward = subject.run(copies(point))
-        outputs = copies(given)
+    def run(point: list[Array], outputs: list[Array], backward: Backward) -> Nearby:
         gradients = (gradients_of(subject, backward, nudged(dys, rng, unit), arrays) for dys in cotangents)
         return Nearby(point, outputs, [derivatives_along_each(directions, each) for each in gradients])
 
     for steps in ((-2, -1, 1, 2), (-3, -2, -1, 0)):  # only towards 0 where the domain ends
+        points = neighbours(arrays, rng, [unit * step for step in steps])
         try:
-            return [run(point) for point in neighbours(arrays, rng, [unit * step for step in steps])]
-        except WrongGradientsError:
-            raise
+            forwards = [subject.run(copies(point)) for point in points]
         except Exception as error:
             refusals.append(said(error))
+            continue
+        with noted("the backward at a point close by"):
+            return [run(point, copies(given), backward) for point, (given, backward) in zip(points, forwards, strict=True)]
     return []
 
 

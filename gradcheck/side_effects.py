@@ -9,29 +9,30 @@ import numpy as np
 
 from gradcheck.arrays import contents, copies
 from gradcheck.layouts import other_layouts, read_only_arrays, zero_strides
-from gradcheck.ordinary import Ordinary, differing
+from gradcheck.ordinary import Ordinary
 from gradcheck.report import Finding
-from gradcheck.subject import Array, said
+from gradcheck.subject import Array, GradientCountError, noted
 
 
 def side_effects(run: Ordinary) -> Iterator[Finding]:
     """All findings of all probes."""
     probes: list[tuple[str, Callable[[Ordinary], Iterator[Finding]]]] = [
-        ("when it is run a second time", arrays_left_alone),
-        ("on read-only arrays", read_only_arrays),
-        ("on arrays of another layout", other_layouts),
-        ("on zero-stride arrays", zero_strides),
-        ("when it is called again", called_again),
-        ("after another forward", called_late),
-        ("for dy = 0", zero_cotangent),
+        ("a second forward and backward", arrays_left_alone),
+        ("read-only arrays", read_only_arrays),
+        ("arrays of another layout", other_layouts),
+        ("zero-stride arrays", zero_strides),
+        ("a backward that is called again", called_again),
+        ("a backward that is called after another forward", called_late),
+        ("a backward for dy = 0", zero_cotangent),
     ]
     if run.subject.parameters:
-        probes.append(("without .grad set to zero", gradients_added))
-    for when, probe in probes:
+        probes.append(("a backward without .grad set to zero", gradients_added))
+    for name, probe in probes:
         try:
-            yield from probe(run)
-        except Exception as error:
-            yield Finding("fail", f"{when} it raises {said(error)}")
+            with noted(name):
+                yield from probe(run)
+        except GradientCountError as error:
+            yield Finding("fail", f"{name}: {error}")
 
 
 def arrays_left_alone(run: Ordinary) -> Iterator[Finding]:
@@ -109,7 +110,7 @@ def gradients_added(run: Ordinary) -> Iterator[Finding]:
     once = copies(backward(copies(run.dys)))
     twice = backward(copies(run.dys), from_zero=False)
     names, bars = run.subject.names[n_inputs:], run.repeat_bars[n_inputs:]
-    for name in differing(names, twice[n_inputs:], [2 * each for each in once[n_inputs:]], [2 * bar for bar in bars]):
+    for name in run.differing(names, twice[n_inputs:], [2 * each for each in once[n_inputs:]], [2 * bar for bar in bars]):
         yield Finding("fail", f"the gradient of {name} is not added to what its .grad held")
 
 

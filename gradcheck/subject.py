@@ -15,6 +15,7 @@ import numpy as np
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Outputs: TypeAlias = tuple[Array, ...]
 Backward: TypeAlias = Callable[..., tuple[Any, ...]]
+Run: TypeAlias = Callable[[Sequence[Array]], tuple[Outputs, Any]]  # Any: the backward
 Slot: TypeAlias = int | str  # an argument by position, or by keyword
 
 
@@ -200,6 +201,17 @@ def said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+@contextmanager
+def noted(probe: str) -> Iterator[None]:
+    """An exception of the subject's own passes through as it is, with a note of the probe that caused it."""
+    try:
+        yield
+    except Exception as error:
+        notes = [*getattr(error, "__notes__", []), f"gradcheck: raised by {probe}"]
+        error.__notes__ = notes  # type: ignore[attr-defined]  # what add_note does from Python 3.11 on
+        raise
+
+
 def floating_outputs(y: Any) -> Outputs:
     outputs = y if isinstance(y, tuple | list) else (y,)
     for output in outputs:
@@ -230,8 +242,6 @@ def gradients_of(subject: Subject, backward: Backward, dys: Sequence[Array], arr
         gradients = backward(dys)
     except GradientCountError as error:
         raise WrongGradientsError([str(error)]) from error
-    except Exception as error:
-        raise WrongGradientsError([f"the backward raises {said(error)}"]) from error
     faults = []
     gradients = tuple(np.float64(gradient) if isinstance(gradient, float) else gradient for gradient in gradients)
     for name, array, gradient in zip(subject.names, arrays, gradients, strict=True):

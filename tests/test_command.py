@@ -1,4 +1,4 @@
-"""`python -m npformer check`, as a user types it."""
+"""`python -m npformer check` and `python -m npformer mutants`, as a user types them."""
 
 import os
 import re
@@ -13,7 +13,8 @@ import pytest
 
 from npformer import functional
 from npformer.__main__ import SHOWN_FAULTS, main
-from npformer.oracle import self_check
+from npformer.oracle import mutation, self_check
+from npformer.oracle.mutation import Survey
 from npformer.oracle.self_check import CATALOGUE
 
 ROOT = Path(__file__).parents[1]
@@ -92,6 +93,9 @@ WRONG_USAGE = [
     (("check", "--seeds", ""), "python -m npformer check: argument --seeds: invalid int value: ''"),
     (("check", "--seeds", "0"), "python -m npformer check: --seeds must be at least 1, got 0"),
     (("check", "relu", "--seeds", "-3"), "python -m npformer check: --seeds must be at least 1, got -3"),
+    (("mutants", "norm"), "python -m npformer mutants: no operation or layer is called 'norm'; there are linear, relu,"),
+    (("mutants", "relu", "--seeds", "0"), "python -m npformer mutants: --seeds must be at least 1, got 0"),
+    (("mutants", "relu", "alibi_bias"), "python -m npformer mutants: alibi_bias has no backward that could be got wrong"),
 ]
 
 
@@ -272,3 +276,41 @@ def test_the_seed_in_a_fault_draws_the_case_again(monkeypatch, capsys):
     fault = output.split("\n\n", 2)[2].strip()
     (again,) = self_check.check_all(["tanh"], 1)
     assert fault.startswith(again.faults[0].strip())
+
+
+# Mutants.
+
+
+def test_the_mutants_of_an_operation_are_counted_in_a_table():
+    run = npformer("mutants", "relu", "split_heads", "--seeds", "5")
+    assert (run.returncode, run.stderr) == (0, b"")
+    head, *rows, empty, summary = lines(run.stdout)
+    assert head.split() == ["operation", "mutants", "killed", "equivalent", "survivors", "seconds"]
+    assert [row.split()[0] for row in rows] == ["relu", "split_heads"]
+    for row in rows:
+        n_mutants, n_killed, n_equivalent, n_survivors = map(int, row.split()[1:5])
+        assert n_mutants == n_killed > 5
+        assert n_equivalent == n_survivors == 0
+        assert len(row) == len(head)
+    assert (empty, summary) == ("", "2 operations, 5 random cases of each: every mutant is killed or equivalent")
+
+
+def test_without_a_name_all_that_have_a_gradient_are_got_wrong(monkeypatch, capsys):
+    def surveyed(names, n_cases):
+        assert n_cases == 60
+        return [Survey(name, 3, 2, 1, [], [], 0.5) for name in names]
+
+    monkeypatch.setattr(mutation, "survey_all", surveyed)
+    assert main(["mutants"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:-2]]
+    assert names == [name for name in CATALOGUE if CATALOGUE[name].differentiable]
+
+
+def test_survivors_and_stale_entries_are_printed_in_full_and_are_status_1(monkeypatch, capsys):
+    survivor = mutation.mutants_of("relu")[0]
+    survey = Survey("relu", 3, 1, 1, [survivor], ["listed as equivalent, but killed: line 3"], 0.5)
+    monkeypatch.setattr(mutation, "survey_all", lambda names, n_cases: [survey])
+    assert main(["mutants", "relu"]) == 1
+    _, summary, *faults = capsys.readouterr().out.strip().split("\n\n")
+    assert summary.endswith(": FAULTS FOUND")
+    assert faults == [f"relu survives: {survivor}", "relu listed as equivalent, but killed: line 3"]

@@ -1,6 +1,8 @@
-"""What README.md tells people to type works: its Python runs, its commands agree, its links lead somewhere."""
+"""What README.md and docs/gradcheck.md tell people to type works: Python runs, commands agree, links lead somewhere."""
 
 import re
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,9 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GRADCHECK = (ROOT / "docs" / "gradcheck.md").read_text(encoding="utf-8")
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-FAILS_ON_PURPOSE = "<!-- fails on purpose -->"  # on the line before a block's fence, or with one empty line between
+# Marks on the line before a block's fence, or with one empty line between.
+FAILS_ON_PURPOSE = "<!-- fails on purpose -->"
+NEEDS = re.compile(r"<!-- needs (\w+) -->\s*\Z")
 
 
 class Block(NamedTuple):
@@ -18,6 +23,7 @@ class Block(NamedTuple):
     language: str
     text: str
     fails_on_purpose: bool
+    needs: str | None
 
 
 def blocks(page: str) -> list[Block]:
@@ -27,6 +33,7 @@ def blocks(page: str) -> list[Block]:
             language=match["language"],
             text=match["text"],
             fails_on_purpose=page[: match.start()].rstrip().endswith(FAILS_ON_PURPOSE),
+            needs=next(iter(NEEDS.findall(page[: match.start()])), None),
         )
         for match in FENCE.finditer(page)
     ]
@@ -39,16 +46,25 @@ def command(name: str, language: str) -> str:
     return next(block.text for block in blocks(section) if block.language == language)
 
 
-EXAMPLES = [block for block in blocks(README) if block.language == "python"]
+PAGES = {"README.md": README, "docs/gradcheck.md": GRADCHECK}
+EXAMPLES = [
+    pytest.param(page, block, id=f"{page} line {block.line}")
+    for page, text in PAGES.items()
+    for block in blocks(text)
+    if block.language == "python"
+]
 
 
 def test_there_are_examples():
     assert len(EXAMPLES) >= 2
+    assert {block.needs for _, block in (example.values for example in EXAMPLES)} == {None, "torch", "jax", "cc"}
 
 
-@pytest.mark.parametrize("block", EXAMPLES, ids=lambda block: f"line {block.line}")
-def test_an_example_runs_as_it_stands(block):
-    program = compile("\n" * (block.line - 1) + block.text, str(ROOT / "README.md"), "exec")
+@pytest.mark.parametrize(("page", "block"), EXAMPLES)
+def test_an_example_runs_as_it_stands(page, block):
+    if block.needs and not (shutil.which(block.needs) or find_spec(block.needs)):
+        pytest.skip(f"needs {block.needs}, which is not installed")
+    program = compile("\n" * (block.line - 1) + block.text, str(ROOT / page), "exec")
     namespace = {"__name__": "readme"}
     if block.fails_on_purpose:
         with pytest.raises(AssertionError):
@@ -67,7 +83,7 @@ def test_a_command_is_one_line_and_the_same_on_every_system(name, modules):
     assert arguments[0] == arguments[1]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/reading.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/reading.md", "docs/gradcheck.md"])
 def test_a_link_leads_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)

@@ -9,6 +9,9 @@ import pytest
 from gradcheck import check, check_layer, directions
 from gradcheck.comparison import lengthening
 from gradcheck.directions import directions_in, moved_together, numbers_of_directions
+from gradcheck.truth import COMPLEX_STEP
+
+LIMITS = (COMPLEX_STEP.entry_by_entry, COMPLEX_STEP.most_directions)
 
 
 def normal(*shape, seed=0):
@@ -100,7 +103,7 @@ def test_the_first_line_says_what_was_done():
 
 
 def test_the_entries_are_taken_one_by_one_up_to_a_number_of_them():
-    limit = directions.ENTRY_BY_ENTRY
+    limit = COMPLEX_STEP.entry_by_entry
     assert check(square, normal(limit)).n_directions == 0
     assert check(square, normal(limit + 1)).n_directions == 250
 
@@ -122,7 +125,7 @@ def test_one_wrong_entry_is_found_and_named(index, factor):
 def test_the_values_of_the_entry_are_those_of_an_entry_by_entry_check(monkeypatch):
     op, arrays = changed(1, entry((3, 5), lambda number: 1.25 * number)), arrays_of(30, 40)
     along = check(op, *arrays).worst
-    monkeypatch.setattr(directions, "ENTRY_BY_ENTRY", 10**6)
+    monkeypatch.setattr(COMPLEX_STEP, "entry_by_entry", 10**6)
     alone = check(op, *arrays).worst
     assert alone.index == along.index == (3, 5)
     assert along.actual / along.truth == pytest.approx(alone.actual / alone.truth, rel=1e-12)
@@ -322,7 +325,7 @@ def test_many_arrays_cost_a_few_evaluations_each():
     report = check_layer(Stack(35, 17), normal(3, 17, seed=9))
     assert report.ok, report
     assert report.n_directions <= 250
-    assert report.n_evaluations < 700
+    assert report.n_evaluations < 720
 
 
 def test_a_forward_that_clears_its_gradients_leaves_those_of_the_caller_alone():
@@ -338,7 +341,7 @@ def test_a_forward_that_clears_its_gradients_leaves_those_of_the_caller_alone():
 
 
 @pytest.mark.parametrize("influence", [1.0, 1e-5])
-def test_a_forward_that_casts_one_of_many_arrays_to_float_is_inconclusive(influence):
+def test_a_forward_that_casts_one_of_many_arrays_to_float_is_compared_with_differences(influence):
     arrays = [normal(60, seed=i) for i in range(20)]
 
     def op(*arrays):
@@ -347,9 +350,11 @@ def test_a_forward_that_casts_one_of_many_arrays_to_float_is_inconclusive(influe
             np.zeros_like(each) if i == 11 else np.cos(each) * dy for i, each in enumerate(seen)
         )
 
-    report = check(op, *arrays)
+    report = check(op, *arrays, truth="complex")
     assert report.verdict == "inconclusive", report
     assert "not complex-safe" in str(report)
+    report = check(op, *arrays)
+    assert report.verdict == "fail" and report.worst.argument == "arrays[11]", report
 
 
 # Kinks.
@@ -364,7 +369,6 @@ def test_kinks_are_excused_and_a_wrong_entry_among_them_is_not():
     x[::100] = 0
     report = check(plain_relu, x)
     assert report.verdict == "inconclusive", report
-    assert report.worst.index[0] % 100 == 0
     index = int(x.argmax())
     for factor in (1.001, 1 + 1e-7):
         wrong = check(changed(0, entry(index, lambda number, factor=factor: factor * number), plain_relu), x)
@@ -510,7 +514,9 @@ def test_zeros_where_next_to_nothing_could_be_seen_do_not_pass():
 
 @pytest.fixture
 def few_directions(monkeypatch):
-    for name, number in (("ENTRY_BY_ENTRY", 4), ("MOST_DIRECTIONS", 6), ("MOST_SUMS", 3), ("MOST_ALONE", 2)):
+    for name, number in (("entry_by_entry", 4), ("most_directions", 6)):
+        monkeypatch.setattr(COMPLEX_STEP, name, number)
+    for name, number in (("MANY_ENTRIES", 4), ("MOST_SUMS", 3), ("MOST_ALONE", 2)):
         monkeypatch.setattr(directions, name, number)
 
 
@@ -560,7 +566,8 @@ def test_small_wrong_ones_along_directions(few_directions, name, place, fault):
 def test_a_wrong_entry_in_a_direction_with_kinks_is_found(few_directions, seed):
     x = normal(40, seed=seed)
     x[::4] = 0
-    assert check(plain_relu, x, seed=seed).verdict == "inconclusive"
+    assert check(plain_relu, x, seed=seed, truth="complex").verdict == "inconclusive"
+    assert check(plain_relu, x, seed=seed).ok
     index = int(x.argmax())
     wrong = check(changed(0, entry(index, lambda number: 1.001 * number), plain_relu), x, seed=seed)
     assert wrong.verdict == "fail", wrong
@@ -577,7 +584,7 @@ def test_a_kink_that_is_none_for_a_single_entry_is_excused(few_directions, monke
         first = sizes[:, :1] < sizes[:, 1:]
         return np.minimum(sizes[:, 0], sizes[:, 1]), lambda dy: np.sign(x) * np.concatenate([first, ~first], 1) * dy[:, None]
 
-    report = check(smaller, np.zeros((60, 2)), seed=seed)
+    report = check(smaller, np.zeros((60, 2)), seed=seed, truth="complex")
     assert report.verdict == "inconclusive", report
     assert "the forward is not complex-safe there" in str(report)
 
@@ -607,7 +614,7 @@ def test_every_entry_that_is_not_stopped_is_in_exactly_one_direction(sizes):
     rng = np.random.default_rng(0)
     arrays = [normal(size, seed=size) for size in sizes]
     skip = [rng.random(size) < 0.2 for size in sizes]
-    for own, array, skipped in zip(directions_in(arrays, skip, rng), arrays, skip, strict=True):
+    for own, array, skipped in zip(directions_in(arrays, skip, rng, *LIMITS), arrays, skip, strict=True):
         parts = [own.of(k) for k in range(len(own))]
         entries = np.concatenate([entries for entries, _ in parts] or [np.zeros(0, int)])
         assert sorted(entries) == np.flatnonzero(~skipped).tolist()
@@ -623,7 +630,7 @@ def test_every_entry_that_is_not_stopped_is_in_exactly_one_direction(sizes):
 
 def test_the_entries_are_dealt_at_random():
     x = normal(2000)
-    (first,), (second,) = (directions_in([x], [x > 9], np.random.default_rng(seed)) for seed in (0, 1))
+    (first,), (second,) = (directions_in([x], [x > 9], np.random.default_rng(seed), *LIMITS) for seed in (0, 1))
     assert not np.array_equal(first.entries, second.entries)
     steps = np.diff(first.of(0)[0])
     assert len(set(steps)) > 1
@@ -633,7 +640,8 @@ def test_the_entries_are_dealt_at_random():
 @pytest.mark.parametrize("n", [800, 1, 100])
 def test_the_sums_are_few_and_about_equally_long(n):
     arrays = [normal(1000), *(normal(n) for _ in range(2))]
-    for own in directions_in(arrays, [np.zeros(each.shape, bool) for each in arrays], np.random.default_rng(0)):
+    skip = [np.zeros(each.shape, bool) for each in arrays]
+    for own in directions_in(arrays, skip, np.random.default_rng(0), *LIMITS):
         sums = own.sums()
         assert len(sums) == min(len(own), 8)
         lengths = [len(sums.of(k)[0]) for k in range(len(sums))]
@@ -642,7 +650,7 @@ def test_the_sums_are_few_and_about_equally_long(n):
 
 
 def test_by_how_much_derivatives_along_directions_may_be_larger():
-    (own,) = directions_in([normal(10**4)], [np.zeros(10**4, bool)], np.random.default_rng(0))
+    (own,) = directions_in([normal(10**4)], [np.zeros(10**4, bool)], np.random.default_rng(0), *LIMITS)
     assert lengthening(own, np.ones(10**4)) == 1
     assert lengthening(own, np.zeros(10**4)) == 1
     assert lengthening(own, normal(10**4)) == 1
@@ -666,13 +674,13 @@ def test_by_how_much_derivatives_along_directions_may_be_larger():
     ],
 )
 def test_the_numbers_of_directions(sizes, numbers):
-    assert numbers_of_directions(sizes) == numbers
+    assert numbers_of_directions(sizes, COMPLEX_STEP.most_directions) == numbers
 
 
 def test_few_entries_are_moved_as_ever_and_draw_nothing():
     arrays, rng = [normal(3, 5), normal(2)], np.random.default_rng(0)
     skip = [np.eye(3, 5) > 0, np.zeros(2, bool)]
-    first, second = directions_in(arrays, skip, rng)
+    first, second = directions_in(arrays, skip, rng, *LIMITS)
     assert first.entries.tolist() == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 13, 14]
     assert (first.weights == 1).all() and (second.weights == 1).all()
     assert len(first) == 12 and len(second) == 2

@@ -691,13 +691,25 @@ STATE = {
     "writes into x in the forward where it may": lambda: writes_where_it_may("x", "forward"),
     "writes into x in the backward where it may": lambda: writes_where_it_may("x", "backward"),
     "writes into dy where it may": lambda: writes_where_it_may("dy", "backward"),
-    "raises where dy is zero": raises_for_zero,
     "a random backward": lambda: random(1.0),
     "a backward with noise of 1e-5": lambda: random(1e-5),
     "a backward with noise of 1e-9": lambda: random(1e-9),
     "a random forward": random_forward,
-    "cannot be called again": raises_when_called_again,
 }
+
+# These say so themselves, and gradcheck adds when.
+RAISE = {
+    "where dy is zero": (raises_for_zero, "dy is zero", "a backward for dy = 0"),
+    "when called again": (raises_when_called_again, "freed", "the backward that is called again, for another dy"),
+}
+
+
+@pytest.mark.parametrize("fault", RAISE)
+def test_an_exception_passes_through_and_says_when(fault):
+    make, text, when = RAISE[fault]
+    with pytest.raises(Exception, match=text) as caught:
+        check(make(), np.random.default_rng(1).normal(size=(3, 5)))
+    assert caught.value.__notes__ == [f"gradcheck: raised by {when}"]
 
 
 @pytest.mark.parametrize("fault", STATE)
