@@ -38,7 +38,7 @@ MOST_DERIVATIVES = 3000  # that are asked for in all
 LARGEST_CONSTANT = 1e6  # beyond it, every number is a whole one to within a bar
 SPECIAL = {"π": pi, "2π": 2 * pi, "√π": sqrt(pi), "√(2π)": sqrt(2 * pi), "√(2/π)": sqrt(2 / pi), "ln 2": log(2), "e": e}
 
-List: TypeAlias = list[Array]  # one array for each cotangent that was compared
+PerDy: TypeAlias = list[Array]  # one array for each cotangent that was compared
 Change: TypeAlias = Callable[[Array], Array]
 
 
@@ -51,8 +51,8 @@ class Gradient:
     name: str
     shape: tuple[int, ...]
     ks: list[int]
-    actual: List
-    truths: List
+    actual: PerDy
+    truths: PerDy
     bars: list[float]
     directions: Directions
     is_wrong: bool
@@ -72,11 +72,11 @@ class Gradient:
         )
 
     @cached_property
-    def along(self) -> List:
+    def along(self) -> PerDy:
         return [self.directions.along(actual) for actual in self.actual]
 
     @cached_property
-    def truth(self) -> List | None:
+    def truth(self) -> PerDy | None:
         """Entry by entry, where it is known so; 0 where the array is stopped."""
         if not self.directions.single:
             return None
@@ -109,9 +109,9 @@ class Response:
     """What a backward returned on the first call after a forward and on the second with the same cotangents, what it left of
     those, and the names of the arrays that the forward and the backward have overwritten."""
 
-    gradients: List
-    again: List
-    dys: List
+    gradients: PerDy
+    again: PerDy
+    dys: PerDy
     by_forward: list[str]
     by_backward: list[str]
 
@@ -467,7 +467,7 @@ def rows(evidence: Evidence, own: Gradient) -> str | None:
     missing = [truth - actual for truth, actual in zip(own.truth, own.actual, strict=True)]
     if not any(bar <= OF_ROWS * largest(each) for each, bar in zip(missing, own.bars, strict=True)):
         return None
-    vectors: list[tuple[str, List]] = [("a number of its own", [np.ones(own.shape)] * len(own.ks))]
+    vectors: list[tuple[str, PerDy]] = [("a number of its own", [np.ones(own.shape)] * len(own.ks))]
     for name, z in evidence.known():
         if is_broadcast(z.shape, own.shape):
             vectors.append((f"a multiple of {name}", [np.broadcast_to(z, own.shape)] * len(own.ks)))
@@ -488,7 +488,7 @@ def rows(evidence: Evidence, own: Gradient) -> str | None:
     return None
 
 
-def is_rank_one(missing: List, vectors: List, bars: Sequence[float], axis: int) -> bool:
+def is_rank_one(missing: PerDy, vectors: PerDy, bars: Sequence[float], axis: int) -> bool:
     for own, vector, bar in zip(missing, vectors, bars, strict=True):
         size = (vector * vector).sum(axis, keepdims=True)
         share = (own * vector).sum(axis, keepdims=True) / np.where(size == 0, 1.0, size)
@@ -688,7 +688,7 @@ def moved_along(shape: tuple[int, ...]) -> Iterator[tuple[str, Change]]:
             yield f"is the truth shifted by {shift} along axis {axis}, cyclically", partial(np.roll, shift=-by, axis=axis)
 
 
-def known_terms(evidence: Evidence, own: Gradient) -> Iterator[tuple[str, List]]:
+def known_terms(evidence: Evidence, own: Gradient) -> Iterator[tuple[str, PerDy]]:
     """Terms that a sum of this shape may lack, with what they are called."""
     for j, name in enumerate(names_of(evidence.outputs)):
         dys = [each[j] for each in evidence.dys(own)]
@@ -802,7 +802,7 @@ def slices(size: int) -> Iterator[tuple[str, slice]]:
 # Comparisons.
 
 
-def fitted(above: List, below: List) -> float | None:
+def fitted(above: PerDy, below: PerDy) -> float | None:
     """The one number c with above ≈ c·below, all cotangents weighing the same; None where there is none."""
     weights = [1 / largest(each) if largest(each) else 0.0 for each in below]
     size = sum(float((w * each).ravel() @ (w * each).ravel()) for w, each in zip(weights, below, strict=True))

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gradcheck.arrays import flattened
+from gradcheck.arrays import SMALLEST_NUMBER, flattened
 from gradcheck.slopes import Slopes
 from gradcheck.subject import Array, Run
 
@@ -31,12 +31,14 @@ FINEST_STEP = 2.0**-46
 PROBE_RATIO = 1024
 PROBE_NOISE = 0.05
 CAUTION = 10.0
-NOISE_STEPS = (1.3 * 2.0**-44, 1.3 * 2.0**-24)  # what stands still at the first may be rounded more coarsely
-WIDE_NOISE_STEPS = (1.3 * 2.0**-14, 1.3 * 2.0**-9)  # for float16 and the like
+NOISE_STEPS = (1.3 * 2.0**-44, 1.3 * 2.0**-24, 1.84 * 2.0**-24)  # at the finer ones a part may stand still, as in float32
+WIDE_NOISE_STEPS = (1.3 * 2.0**-14, 1.3 * 2.0**-9)  # where all stands still, as in float16
 MOST_NOISE = 2.0**-9  # of the outputs; what is louder than float16 is no noise
 NOISE_POINTS = np.arange(-3, 4)
 NOISE_ORDERS = (3, 4, 5)
+MANY_TURNS, FAR_BEYOND = 3, 300.0
 UNIT_ROUNDING = 2.0**-53
+SMALLEST_ROUNDING = 2.0**-1068  # of products that are too small for all their digits
 
 
 class Line:
@@ -49,6 +51,7 @@ class Line:
         self.here = self.outputs_at(0.0)
         self.numbers = np.isfinite(self.here)
         self.weights = np.where(self.numbers, np.stack([flattened(dys) for dys in cotangents]), 0.0)
+        self.smallest_rounding = np.where(self.weights.any(-1), SMALLEST_ROUNDING, 0.0)
         self.moved = np.zeros(self.here.shape, bool)
         self.changes = {0.0: np.zeros(len(self.weights))}
         self.sizes: dict[float, Array] = {}
@@ -70,13 +73,13 @@ class Line:
             changes = np.where(np.isfinite(there) & self.numbers, there - np.where(self.numbers, self.here, 0), 0)
             lost = (self.weights != 0) @ ~np.isfinite(there)
             self.changes[t] = np.where(lost, np.nan, self.weights @ changes)
-            self.sizes[t] = np.where(self.numbers, np.maximum(np.abs(there), np.abs(self.here)), 0)
+            self.sizes[t] = np.where(self.numbers, np.maximum(np.abs(there), np.abs(self.here)), 0) + SMALLEST_NUMBER
             self.moved |= changes != 0
         return self.changes[t]
 
     def rounding(self, t: float) -> Array:
         """Half a unit of every output that moves anywhere on the line: it may stand still between two roundings."""
-        return UNIT_ROUNDING * lengths(self.weights * np.where(self.moved, self.sizes[t], 0))
+        return UNIT_ROUNDING * lengths(self.weights * np.where(self.moved, self.sizes[t], 0)) + self.smallest_rounding
 
     def noise(self) -> tuple[Array, Array]:
         """The deviation of φ by its rounding: at the finest steps at which it moves, and the loudest of all."""
@@ -86,15 +89,16 @@ class Line:
             if step in WIDE_NOISE_STEPS and not still.any():
                 break
             table = np.stack([self.at(step * i) for i in NOISE_POINTS])
-            quiet = np.where(still, np.maximum(quiet, deviation(table)), quiet)
-            loud = np.where(still | (step in NOISE_STEPS), np.maximum(loud, deviation(table)), loud)
+            found = deviation(table)
+            quiet = np.where(still, np.maximum(quiet, found), quiet)
+            loud = np.where(still | (step in NOISE_STEPS), np.maximum(loud, found), loud)
             still &= (np.diff(table, axis=0) != 0).mean(0) < 0.4
         most = MOST_NOISE * lengths(self.weights * np.where(self.moved, self.here, 0))
         return np.minimum(quiet, most), np.minimum(loud, most)
 
     def slopes(self) -> list[Slopes | None]:
-        """None where nothing can be said: φ is no number beside the point, jumps there, or is louder at some steps than at
-        finer ones and has another slope at them."""
+        """None where nothing can be said: φ is no number beside the point, jumps there, or is so loud at some steps that its
+        slope at finer ones is another."""
         quiet, loud = self.noise()
         steps, jumps = self.ladder(COARSEST_STEP, quiet), np.zeros(len(self.weights), bool)
         probe = steps[-1]
@@ -107,13 +111,15 @@ class Line:
             if (heard & (np.abs(slope - middle) > doubt + CAUTION * error)).any():
                 steps += self.ladder(PROBE_RATIO / 2 * probe, quiet)
                 probe = steps[-1]
+        lost = jumps | restless(*self.centres(steps, quiet))
         by_quiet, by_loud = (self.slopes_at(steps, noise) for noise in (quiet, loud))
         return [
-            b if a and b and not jump and b.allow((a.left + a.right) / 2, a.doubt) else None
-            for a, b, jump in zip(by_quiet, by_loud, jumps, strict=True)
+            b if a and b and not nothing and b.allow((a.left + a.right) / 2, a.doubt) else None
+            for a, b, nothing in zip(by_quiet, by_loud, lost, strict=True)
         ]
 
     def slopes_at(self, steps: Sequence[float], noise: Array) -> list[Slopes | None]:
+        """If that is the noise."""
         h = np.array(steps)[:, None]
         values, errors = self.centres(steps, noise)
         middle, doubt = settled(values, errors)
@@ -156,8 +162,9 @@ class Line:
 
 
 def lengths(rows: Array) -> Array:
-    squares: Array = (rows**2).sum(-1)
-    return np.sqrt(squares)
+    largest: Array = np.abs(rows).max(-1, keepdims=True, initial=SMALLEST_NUMBER)  # of numbers whose squares may underflow
+    roots: Array = largest[..., 0] * np.sqrt(((rows / largest) ** 2).sum(-1))
+    return roots
 
 
 def deviation(table: Array) -> Array:
@@ -169,6 +176,17 @@ def deviation(table: Array) -> Array:
     ]
     largest: Array = np.nan_to_num(np.max(estimates, axis=0), nan=0.0)
     return largest
+
+
+def restless(values: Array, errors: Array) -> Array:
+    """Do the slopes settle, and at finer steps go back and forth by far more than their errors? Then part of φ moves by steps
+    of its own, too coarse for the table of noise, and what settles last is the slope of the rest."""
+    changes = np.diff(values, axis=0)
+    settles = np.logical_or.accumulate(np.abs(changes) <= CAUTION * errors[1:], axis=0)
+    moves = settles & (np.abs(changes) > FAR_BEYOND * errors[1:])
+    turns = moves[1:] & moves[:-1] & (changes[1:] * changes[:-1] < 0)
+    restless: Array = turns.sum(0) >= MANY_TURNS
+    return restless
 
 
 def settled(values: Array, rounding: Array) -> tuple[Array, Array]:

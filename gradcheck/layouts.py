@@ -42,10 +42,10 @@ def zero_strides(run: Ordinary) -> Iterator[Finding]:
 
     Equal slices are a point of their own, where much may cancel or tie, so it has bars of its own.
     """
-    arrays = [np.broadcast_to(array[:1], array.shape) if array.ndim else array for array in run.arrays]
-    dys = [np.broadcast_to(dy[:1], dy.shape) if dy.ndim else dy for dy in run.dys]
+    arrays = [np.broadcast_to(array[:1], array.shape) if array.ndim else array.copy() for array in run.arrays]
+    dys = [np.broadcast_to(dy[:1], dy.shape) if dy.ndim else dy.copy() for dy in run.dys]
     yield from zero_strides_of(run, arrays, dys)
-    one_number = [np.broadcast_to(dy.reshape(-1)[0], dy.shape) if dy.size else dy for dy in run.dys]
+    one_number = [np.broadcast_to(dy.reshape(-1)[0], dy.shape) if dy.size else dy.copy() for dy in run.dys]
     yield from zero_strides_of(run, copies(run.arrays), one_number)
 
 

@@ -60,7 +60,7 @@ def called_again(run: Ordinary) -> Iterator[Finding]:
     first = backward(copies(run.dys))
     kept = copies(first)
     second = copies(backward(copies(run.dys)))
-    backward([-2 * dy for dy in run.dys])
+    backward([np.asarray(-2 * dy) for dy in run.dys])
     nothing = [0.0] * len(outputs)
     for name in run.differing_outputs(kept_outputs, bars=nothing):
         yield Finding("fail", f"{name} of a second forward with the same arrays differs")

@@ -57,7 +57,8 @@ def step_size(array: Array, entries: Array) -> float:
     """As large as the largest of the entries, or as is usual in their array, if that is more."""
     numbers = np.abs(array[np.isfinite(array) & (array != 0)])
     own = np.abs(array.reshape(-1)[entries])
-    return max(float(own.max(initial=0.0, where=np.isfinite(own))), float(np.median(numbers)) if numbers.size else 1.0)
+    usual = float(np.median(numbers)) if numbers.size else 1.0
+    return max(float(own.max(initial=0.0, where=np.isfinite(own))), usual, SMALLEST_STEP)
 
 
 def complex_steps_along(
@@ -65,6 +66,8 @@ def complex_steps_along(
 ) -> list[Slopes]:
     return [Slopes(slope, slope) for slope in derivatives_along(run, arrays, directions, cotangents)]
 
+
+SMALLEST_STEP = 2.0**-900  # so that what it moves has all its digits
 
 # Of differences one takes some forty forwards.
 COMPLEX_STEP = Truth("complex step", 800, 250, ComplexSteps, complex_steps_along)

@@ -1,7 +1,13 @@
-"""python -m npformer check: every operation and layer is tried on random cases, and the verdicts are printed."""
+"""What npformer says of itself, as tables.
+
+python -m npformer check      every operation and layer is tried on random cases: the verdicts
+python -m npformer mutants    every backward is got wrong in every small way: what nothing finds
+"""
 
 import sys
-from collections.abc import Sequence
+from argparse import ArgumentParser
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from npformer.command_line import Parser, run_command
 
@@ -10,31 +16,55 @@ SHOWN_FAULTS = 3  # of each operation
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return run_command("npformer check", lambda: run(arguments), "interrupted; what stands above was checked")
+    words = sys.argv[1:] if arguments is None else arguments
+    title = " ".join(["npformer", *words[:1]])
+    return run_command(title, lambda: run(words), "interrupted; what stands above was checked")
 
 
-def run(arguments: Sequence[str] | None) -> int:
+def run(words: Sequence[str]) -> int:
     """The command line obeyed; the exit status."""
     parser = Parser(prog="python -m npformer", description="A Transformer in NumPy alone.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser(
+    check = add_command(
+        commands,
         "check",
-        allow_abbrev=False,
-        help="check every operation and layer: values by plain loops, gradients by gradcheck, float32 by float64",
+        "check every operation and layer: values by plain loops, gradients by gradcheck, float32 by float64",
+        n_seeds=20,
     )
-    check.add_argument("operations", nargs="*", metavar="NAME", help="only these (default: all)")
-    check.add_argument("--seeds", type=int, default=20, metavar="N", help="random cases of each (default: 20)")
-    options = parser.parse_args(arguments)
+    mutants = add_command(
+        commands, "mutants", "get every backward wrong in every small way, and print what no check finds", n_seeds=60
+    )
+    options = parser.parse_args(words)
     from npformer.oracle.self_check import CATALOGUE
 
-    unknown = [name for name in options.operations if name not in CATALOGUE]
+    names = options.operations
+    if options.command == "check":
+        refuse_wrong_options(check, options, CATALOGUE)
+        return print_checks(names or list(CATALOGUE), options.seeds)
+    refuse_wrong_options(mutants, options, CATALOGUE)
+    tables = [name for name in names if not CATALOGUE[name].differentiable]
+    if tables:
+        mutants.error(f"{tables[0]} has no backward that could be got wrong")
+    return print_mutants(names or [name for name in CATALOGUE if CATALOGUE[name].differentiable], options.seeds)
+
+
+def add_command(commands: Any, name: str, does: str, n_seeds: int) -> ArgumentParser:
+    command: ArgumentParser = commands.add_parser(name, allow_abbrev=False, help=does)
+    command.add_argument("operations", nargs="*", metavar="NAME", help="only these (default: all)")
+    command.add_argument(
+        "--seeds", type=int, default=n_seeds, metavar="N", help=f"random cases of each (default: {n_seeds})"
+    )
+    return command
+
+
+def refuse_wrong_options(command: ArgumentParser, options: Any, known: Collection[str]) -> None:
+    unknown = [name for name in options.operations if name not in known]
     if unknown:
-        check.error(f"no operation or layer is called {unknown[0]!r}; there are {', '.join(CATALOGUE)}")
+        command.error(f"no operation or layer is called {unknown[0]!r}; there are {', '.join(known)}")
     if options.seeds < 1:
-        check.error(f"--seeds must be at least 1, got {options.seeds}")
+        command.error(f"--seeds must be at least 1, got {options.seeds}")
     if options.seeds > MOST_SEEDS:
-        check.error(f"--seeds must be at most {MOST_SEEDS}, got {options.seeds}")
-    return print_checks(options.operations or list(CATALOGUE), options.seeds)
+        command.error(f"--seeds must be at most {MOST_SEEDS}, got {options.seeds}")
 
 
 def print_checks(names: Sequence[str], n_seeds: int) -> int:
@@ -48,11 +78,31 @@ def print_checks(names: Sequence[str], n_seeds: int) -> int:
         row = f"{outcome.name:<20}{len(outcome.shapes):>13}{worst:>17}  {outcome.verdict:<21}{outcome.seconds:>7.1f}"
         print(row, flush=True)
         faults += outcome.faults[:SHOWN_FAULTS]
-    what = "operation" if len(names) == 1 else "operations"
-    print(f"\n{len(names)} {what}, {n_seeds} random cases of each: {'FAULTS FOUND' if faults else 'all right'}")
+    print(f"\n{of_all(names, n_seeds)}: {'FAULTS FOUND' if faults else 'all right'}")
     for fault in faults:
         print(f"\n{fault}")
     return 1 if faults else 0
+
+
+def print_mutants(names: Sequence[str], n_cases: int) -> int:
+    """Print a line an operation, then the mutants that survived and what is wrong with the list; the exit status."""
+    from npformer.oracle.mutation import survey_all
+
+    print(f"{'operation':<20}{'mutants':>8}{'killed':>8}{'equivalent':>12}{'survivors':>11}{'seconds':>9}")
+    faults: list[str] = []
+    for survey in survey_all(names, n_cases):
+        counts = f"{survey.n_mutants:>8}{survey.n_killed:>8}{survey.n_equivalent:>12}{len(survey.survivors):>11}"
+        print(f"{survey.name:<20}{counts}{survey.seconds:>9.1f}", flush=True)
+        faults += [f"{survey.name} survives: {mutant}" for mutant in survey.survivors]
+        faults += [f"{survey.name} {fault}" for fault in survey.stale]
+    print(f"\n{of_all(names, n_cases)}: {'FAULTS FOUND' if faults else 'every mutant is killed or equivalent'}")
+    for fault in faults:
+        print(f"\n{fault}")
+    return 1 if faults else 0
+
+
+def of_all(names: Sequence[str], n_cases: int) -> str:
+    return f"{len(names)} {'operation' if len(names) == 1 else 'operations'}, {n_cases} random cases of each"
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ def first_case_that_shows(wrong: Wrong, n_cases: int | None = None) -> int | Non
     operation = replace(CATALOGUE[wrong.operation], function=wrong.load())
     for seed in range(n_cases or settings().max_examples):
         rng = np.random.default_rng(seed)
-        if faults(operation.draw(RandomChooser(rng), rng)):
+        found = faults(operation.draw(RandomChooser(rng), rng))
+        assert not any("NameError" in fault for fault in found), "what was put in does not even run"
+        if found:
             return seed
     return None
 

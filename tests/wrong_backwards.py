@@ -200,7 +200,7 @@ NORMS = [
     Wrong(
         "layer_norm",
         "r = inverse_rms(c, eps)",
-        "r = 1 / np.sqrt((x * x).mean(-1, keepdims=True) - x.mean(-1, keepdims=True) ** 2 + eps)",
+        "r = ((x * x).mean(-1, keepdims=True) - x.mean(-1, keepdims=True) ** 2 + eps) ** -0.5",
         "E[x²] − E[x]²",
     ),
     Wrong(
@@ -209,7 +209,7 @@ NORMS = [
     Wrong(
         "layer_norm", "c = x - x.mean(-1, keepdims=True)", "c = x - x.mean(0, keepdims=True)", "centred over the first axis"
     ),
-    Wrong("layer_norm", "n = c * r", "n = (c * r).astype(np.float32).astype(c.dtype)", "float32 inside"),
+    Wrong("layer_norm", "y = gamma * n + beta", "y = gamma * n + beta; n = n.real.astype('f4')", "float32 inside"),
     Wrong("rms_norm", " - n * (g * n).mean(-1, keepdims=True)", "", "the second term is missing"),
     Wrong("rms_norm", "n * (g * n).mean(-1", "x * (g * n).mean(-1", "the second term lacks r"),
     Wrong("rms_norm", "(g * n).mean(-1, keepdims=True))", "(g * n).sum(-1, keepdims=True))", "a sum in place of a mean"),

@@ -44,7 +44,11 @@ VALUES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "offset": lambda rng, shape: 1e3 + rng.standard_normal(shape),
     "far": lambda rng, shape: np.where(rng.random(shape) < 0.2, 1e3, 0.0) + rng.standard_normal(shape),
     "tied": lambda rng, shape: np.round(rng.standard_normal(shape)),
-    "with −inf": lambda rng, shape: np.where(rng.random(shape) < 0.3, -np.inf, rng.standard_normal(shape)),
+    "with −inf": lambda rng, shape: np.where(
+        (rng.random(shape) < 0.3) | (rng.random((*shape[:-1], 1)) < 0.2),  # entries, and whole rows
+        -np.inf,
+        rng.standard_normal(shape),
+    ),
 }
 
 

@@ -32,7 +32,7 @@ def gelu_tanh(x: Array) -> tuple[Array, Backward]:
     y = x * gate
 
     def backward(dy: Array) -> Array:
-        dv = SLOPE + 3 * SLOPE * CUBIC * np.clip(square, 0, 1e4)  # beyond, the gate is flat, and 0·inf would be NaN
+        dv = SLOPE + 3 * SLOPE * CUBIC * np.minimum(square, 1e4)  # beyond, the gate is flat, and 0·inf would be NaN
         dx: Array = dy * (gate + y * logistic(-v) * dv)
         return dx
 

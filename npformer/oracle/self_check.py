@@ -132,19 +132,23 @@ def compare_values(case: Case, outcome: Outcome) -> None:
 
 def compare_gradients(case: Case, outcome: Outcome) -> None:
     """The backward against the derivative of the forward."""
-    stopped = case.operation.stopped(case)
-    arguments: dict[str, Any] = {**case.arrays, **case.options}
-    if case.layer is None:
-        report = gradcheck.check(case.operation.function, stopped=stopped, **arguments)
-    else:
-        for name, parameter in case.layer.parameters().items():
-            parameter.value = arguments.pop(name)
-        report = gradcheck.check_layer(case.layer, stopped=stopped, **arguments)
+    report = gradient_report(case)
     if report.verdict == "fail":
         outcome.faults.append(f"{case}: {report}")
     outcome.inconclusive += report.verdict == "inconclusive"
     if report.worst:
         outcome.worst = max(outcome.worst, report.worst.ratio)
+
+
+def gradient_report(case: Case) -> gradcheck.Report:
+    """gradcheck's report on a case of an operation, or of a layer with its parameters."""
+    stopped = case.operation.stopped(case)
+    arguments: dict[str, Any] = {**case.arrays, **case.options}
+    if case.layer is None:
+        return gradcheck.check(case.operation.function, stopped=stopped, **arguments)
+    for name, parameter in case.layer.parameters().items():
+        parameter.value = arguments.pop(name)
+    return gradcheck.check_layer(case.layer, stopped=stopped, **arguments)
 
 
 def compare_float32(case: Case, outcome: Outcome) -> None:

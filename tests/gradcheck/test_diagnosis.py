@@ -112,13 +112,12 @@ class Claim:
         raise LookupError(f"no rule for: {what}")
 
     def pairs(self, name):
-        """Returned and true, where it is not stopped."""
-        stopped = self.stopped.get(name, False)
-        return [(np.where(stopped, 0, self.gradient(name, dys)), self.truth(name, dys)) for dys in self.dys]
+        return [(self.gradient(name, dys), self.truth(name, dys)) for dys in self.dys]
 
     def wrong(self, name):
         with np.errstate(all="ignore"):
-            return np.any([~(np.abs(a - t) <= 1e-9 * largest(t)) for a, t in self.pairs(name)], axis=0)
+            wrong = np.any([~(np.abs(a - t) <= 1e-9 * largest(t)) for a, t in self.pairs(name)], axis=0)
+        return wrong & ~np.asarray(self.stopped.get(name, False))
 
 
 RULES = {}
@@ -382,7 +381,7 @@ def digits(claim, name, n):
 def own_factor(claim, name, what, low, high):
     ratios = []
     for a, t in claim.pairs(name):
-        demand(close(a[t == 0], 0))
+        demand(close(a[(t == 0) & ~np.asarray(claim.stopped.get(name, False))], 0))
         ratios.append(np.divide(a, t, out=np.full(a.shape, np.nan), where=np.abs(t) > 1e-4 * largest(t)))
     axis = re.search(r"axis (\d)", what)
     spread = np.array(ratios)
@@ -1066,7 +1065,7 @@ def untrue_sentences(wrong, n_seeds):
         stopped = operation.stopped(case)
         try:
             report = check(case.operation.function, stopped=stopped, **case.arrays, **case.options)
-        except (ValueError, TypeError, IndexError, NameError):  # a fault that the forward itself does not survive
+        except (ValueError, TypeError, IndexError, NameError, RuntimeWarning):  # what the fault itself does not survive
             continue
         claim = Claim(with_options(case.operation.function, case), case.arrays, stopped)
         untrue += [(str(case), sentence) for sentence in report.diagnosis if not claim.is_true(sentence)]
