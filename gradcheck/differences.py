@@ -53,6 +53,7 @@ class Line:
         self.weights = np.where(self.numbers, np.stack([flattened(dys) for dys in cotangents]), 0.0)
         self.smallest_rounding = np.where(self.weights.any(-1), SMALLEST_ROUNDING, 0.0)
         self.moved = np.zeros(self.here.shape, bool)
+        self.bends = np.zeros(len(self.weights), bool)
         self.changes = {0.0: np.zeros(len(self.weights))}
         self.sizes: dict[float, Array] = {}
 
@@ -90,6 +91,8 @@ class Line:
                 break
             table = np.stack([self.at(step * i) for i in NOISE_POINTS])
             found = deviation(table)
+            if step == WIDE_NOISE_STEPS[-1]:  # still on one side alone: a kink close by, which looks like noise
+                self.bends = still & (table[NOISE_POINTS < 0].any(0) != table[NOISE_POINTS > 0].any(0))
             quiet = np.where(still, np.maximum(quiet, found), quiet)
             loud = np.where(still | (step in NOISE_STEPS), np.maximum(loud, found), loud)
             still &= (np.diff(table, axis=0) != 0).mean(0) < 0.4
@@ -111,7 +114,7 @@ class Line:
             if (heard & (np.abs(slope - middle) > doubt + CAUTION * error)).any():
                 steps += self.ladder(PROBE_RATIO / 2 * probe, quiet)
                 probe = steps[-1]
-        lost = jumps | restless(*self.centres(steps, quiet))
+        lost = jumps | self.bends & (quiet > 0) | restless(*self.centres(steps, quiet))
         by_quiet, by_loud = (self.slopes_at(steps, noise) for noise in (quiet, loud))
         return [
             b if a and b and not nothing and b.allow((a.left + a.right) / 2, a.doubt) else None

@@ -16,7 +16,7 @@ from gradcheck.diagnosis import diagnosis_of
 from gradcheck.directions import Directions
 from gradcheck.low_precision import faults_in_low_precision
 from gradcheck.ordinary import Ordinary
-from gradcheck.report import Finding, Report, Worst
+from gradcheck.report import Finding, Report, Worst, place
 from gradcheck.runs import FirstRun, InconclusiveError, Runs, first_run, ordinary_runs
 from gradcheck.second_point import second_point
 from gradcheck.side_effects import side_effects
@@ -138,6 +138,11 @@ class Examination:
                     self.findings.append(Finding("fail", f"{name} is overwritten"))
 
     def concluded(self) -> Report:
+        if any(finding.verdict == "fail" for finding in self.findings):
+            for name, array in zip(self.subject.names, self.subject.arrays, strict=True):
+                if np.isnan(array).any():
+                    index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
+                    self.findings.append(Finding("pass", f"{name} itself is NaN, as at {place(index) or 'its one entry'}"))
         order: tuple[Verdict, ...] = ("fail", "inconclusive", "pass")
         findings = sorted(self.findings, key=lambda finding: order.index(finding.verdict))
         worst = worst_of(self.blocks, self.excused)

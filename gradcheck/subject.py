@@ -24,7 +24,8 @@ class Subject:
     """`run(arrays)` takes arrays in place of the original ones, and returns the floating outputs and a backward from one
     cotangent an output to one gradient an array.
 
-    `constants` are the integer and boolean arrays by name, which every run is given as they are. Where `parameters` is
+    `constants` are the integer and boolean arrays by name, which every run is given as they are; `others` says of every
+    argument that is no floating array what it is. Where `parameters` is
     given, the last arrays are theirs; backward(dys, from_zero=False) adds to what `.grad` holds.
     """
 
@@ -35,6 +36,7 @@ class Subject:
     run: Callable[[Sequence[Array]], tuple[Outputs, Backward]]
     constants: tuple[tuple[str, Array], ...] = ()
     parameters: tuple[Any, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 class GradientCountError(Exception):
@@ -67,6 +69,8 @@ def subject_of_op(
     for slot, array in arrays.items():
         if array.dtype.kind == "c":
             raise TypeError(f"{names[slot]} is complex; what is checked are gradients of real arrays")
+        if array.dtype.kind == "O" or isinstance(array, np.ma.MaskedArray | np.matrix):
+            raise TypeError(f"{names[slot]} must be an ordinary array of numbers, got {kind_of(array)}")
     floating = [slot for slot, array in arrays.items() if array.dtype.kind == "f"]
     expected = [slot in floating for slot in arrays]
 
@@ -87,6 +91,7 @@ def subject_of_op(
         arrays=tuple(given[slot] for slot in floating),
         run=run,
         constants=tuple((names[slot], array) for slot, array in arrays.items() if slot not in floating),
+        others=tuple(f"{names[slot]} is {kind_of(given[slot])}" for slot in names if slot not in floating),
     )
 
 
@@ -145,6 +150,7 @@ def subject_of_layer(layer: Layer, args: Sequence[Any], options: dict[str, Any])
         arrays=(*inputs.arrays, *(parameter.value for parameter in parameters.values())),
         run=run,
         constants=inputs.constants,
+        others=inputs.others,
         parameters=tuple(parameters.values()),
     )
 
@@ -160,6 +166,13 @@ def parameters_put_back(parameters: Sequence[Any]) -> Iterator[None]:
     finally:
         for parameter, value, grad in kept:
             parameter.value, parameter.grad = value, grad
+
+
+def kind_of(value: Any) -> str:
+    """In words, for an error."""
+    if isinstance(value, np.ndarray) and type(value) is np.ndarray:
+        return f"an array of {value.dtype}"
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def title_of(function: Callable[..., Any]) -> str:
@@ -215,7 +228,7 @@ def noted(probe: str) -> Iterator[None]:
 def floating_outputs(y: Any) -> Outputs:
     outputs = y if isinstance(y, tuple | list) else (y,)
     for output in outputs:
-        if isinstance(output, tuple | list | dict):
+        if isinstance(output, tuple | list | dict | np.ma.MaskedArray):
             raise TypeError(f"the forward must return an array or a tuple of arrays, got a {type(output).__name__} in it")
     arrays = tuple(np.asarray(output) for output in outputs if isinstance(output, np.ndarray | np.generic | float | complex))
     floating = tuple(array for array in arrays if array.dtype.kind in "fc")
@@ -245,8 +258,8 @@ def gradients_of(subject: Subject, backward: Backward, dys: Sequence[Array], arr
     faults = []
     gradients = tuple(np.float64(gradient) if isinstance(gradient, float) else gradient for gradient in gradients)
     for name, array, gradient in zip(subject.names, arrays, gradients, strict=True):
-        if not isinstance(gradient, np.ndarray | np.generic):
-            faults.append(f"the gradient of {name} is {type(gradient).__name__}, not an array")
+        if not isinstance(gradient, np.ndarray | np.generic) or isinstance(gradient, np.ma.MaskedArray | np.matrix):
+            faults.append(f"the gradient of {name} is {kind_of(gradient)}, not an ordinary array")
         elif gradient.shape != array.shape:
             faults.append(f"the gradient of {name} has the shape {gradient.shape}, {name} has {array.shape}")
         elif gradient.dtype != array.dtype:

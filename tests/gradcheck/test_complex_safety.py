@@ -397,6 +397,43 @@ def test_outputs_inside_outputs_are_not_passed_over(y):
         check(lambda x: (y if isinstance(y, tuple | list) else (y,), lambda dy: dy), X)
 
 
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        (X.astype(object), "x must be an ordinary array of numbers, got an array of object"),
+        (np.ma.masked_array(X, X > 1), "x must be an ordinary array of numbers, got a MaskedArray"),
+        (X.astype(">f8") if np.little_endian else X.astype("<f8"), "x must be float64, float32 or float16 to be checked, got"),
+        (X.astype(np.longdouble), "x must be float64, float32 or float16 to be checked, got"),
+    ],
+    ids=["object", "masked", "byte order", "longdouble"],
+)
+def test_an_array_of_another_kind_is_refused_by_name(bad, named):
+    with pytest.raises(TypeError, match=named):
+        check(parabola, bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"), [(1.5, "x is a float"), ([1.0, 2.0], "x is a list"), (np.array([1]), "x is an array of int64")]
+)
+def test_no_differentiable_input_says_what_there_is(bad, named):
+    with pytest.raises(ValueError, match=rf"none of its arguments is a floating array \({named}\)"):
+        check(parabola, bad)
+
+
+def test_masked_arrays_that_come_out_are_refused_by_name():
+    with pytest.raises(TypeError, match="got a MaskedArray"):
+        check(lambda x: (np.ma.masked_array(x * x, x > 1), lambda dy: 2 * x * dy), X)
+    report = check(lambda x: (x * x, lambda dy: np.ma.masked_array(2 * x * dy, x > 1)), X)
+    assert report.verdict == "fail"
+    assert "the gradient of x is a MaskedArray" in str(report)
+
+
+def test_a_nan_among_the_arrays_is_named_where_the_check_fails():
+    report = check(parabola, np.where(X == X[1, 2], np.nan, X))
+    assert report.verdict == "fail"
+    assert "note: x itself is NaN, as at [1, 2]" in str(report)
+
+
 def test_a_complex_array_is_refused_by_name():
     with pytest.raises(TypeError, match="x is complex"):
         check(lambda x: (x, lambda dy: dy), np.array([1j]))
