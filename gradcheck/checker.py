@@ -123,10 +123,9 @@ def examine(
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
     if not subject.arrays:
-        given = "; ".join(subject.others)
-        raise ValueError(
-            f"{subject.title} has no differentiable input: none of its arguments is a floating array{given and f' ({given})'}"
-        )
+        others = f" ({'; '.join(subject.others)})" if subject.others else ""
+        text = "has no differentiable input: none of its arguments is a floating array"
+        raise ValueError(f"{subject.title} {text}{others}")
     for name, array in zip(subject.names, subject.arrays, strict=True):
         if array.dtype not in (np.float64, *LOW_PRECISION_RTOL):
             raise TypeError(f"{name} must be float64, float32 or float16 to be checked, got {array.dtype}")

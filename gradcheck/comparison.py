@@ -295,7 +295,9 @@ def stopped_entries_moved(runs: Runs) -> Iterator[Finding]:
 
 
 def worst_of(blocks: Sequence[Block], excused: set[int]) -> Block | None:
-    """The block with the largest error over its bar, an excused one only if no other has too large an error."""
+    """The block with the largest error over its bar, an excused one only if no other has too large an error; of the first
+    cotangents for which something is wrong, which are of ordinary size."""
     seen = [block for block in blocks if block.actual.size]
     wrong = [block for block in seen if block.judgement.n_wrong and block.i not in excused]
-    return max(wrong or seen, key=lambda block: block.judgement.ratio, default=None)
+    first = min((block.k for block in wrong), default=None)
+    return max([block for block in wrong if block.k == first] or seen, key=lambda block: block.judgement.ratio, default=None)

@@ -27,7 +27,7 @@ class Derivative:
 def derivative(f: Callable[[Array], Any], x: Array, direction: Array, truth: str = "auto") -> Derivative:
     """The derivative of f(x + t·direction) by t at t = 0, where f returns one number.
 
-    x, direction  float64 arrays of one shape
+    x, direction  float64 arrays of one shape, or two numbers
     truth         "complex", "difference", or "auto": the first where both agree, as they do if f takes complex arrays
 
     The bar of the complex step is 30 times what the last digits of x and of f(x) move; that of differences is ten times what
@@ -51,6 +51,8 @@ def derivative(f: Callable[[Array], Any], x: Array, direction: Array, truth: str
     size = (largest(x) or 1.0) / (largest(direction) or 1.0)  # steps are relative to x
     one = [[np.ones(())]]
     with np.errstate(all="ignore"):
+        if not np.isfinite(run([x])[0][0]):
+            return Derivative(float("nan"), float("inf"), "none, since f is no number at x")
         slopes = slopes_along(run, [x], [size * direction], one)[0]
         slopes = slopes and slopes.scaled(1 / size)
         if truth != "difference":
@@ -74,12 +76,14 @@ def by_complex_step(run: Any, x: Array, direction: Array, slopes: Slopes | None)
     outputs, _ = run([x])
     rounding = UNIT * float(abs(outputs[0])) * (largest(direction) / (largest(x) or 1.0))
     bar = MARGIN * (max(abs(each - value) for each in nearby) + UNIT * abs(value) + rounding)
-    if slopes and not slopes.allow(value, bar):
-        raise ComplexUnsafeError(f"it gives {value:.6g}, and differences {slopes}")
+    if slopes is None or not slopes.allow(value, bar):
+        raise ComplexUnsafeError(f"it gives {value:.6g}, and differences {slopes or 'no slope'}")
     return Derivative(value, bar, "complex step")
 
 
 def checked(name: str, array: Any) -> Array:
+    if isinstance(array, float | int) and not isinstance(array, bool):
+        return np.array(float(array))
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray) or array.dtype != np.float64:
         got = f"{array.dtype} {type(array).__name__}" if isinstance(array, np.ndarray) else type(array).__name__
         raise TypeError(f"{name} must be a float64 array, got {got}")

@@ -19,6 +19,7 @@ Sources: Moré and Wild 2011 (the noise); Fornberg 1988 (the stencil).
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,6 +35,7 @@ CAUTION = 10.0
 NOISE_STEPS = (1.3 * 2.0**-44, 1.3 * 2.0**-24, 1.84 * 2.0**-24)  # at the finer ones a part may stand still, as in float32
 WIDE_NOISE_STEPS = (1.3 * 2.0**-14, 1.3 * 2.0**-9)  # where all stands still, as in float16
 MOST_NOISE = 2.0**-9  # of the outputs; what is louder than float16 is no noise
+SILENCE = 1e-6  # of the moves; the roundings of what stands still at the finer steps are larger
 NOISE_POINTS = np.arange(-3, 4)
 NOISE_ORDERS = (3, 4, 5)
 MANY_TURNS, FAR_BEYOND = 3, 300.0
@@ -55,7 +57,7 @@ class Line:
         self.moved = np.zeros(self.here.shape, bool)
         self.bends = np.zeros(len(self.weights), bool)
         self.changes = {0.0: np.zeros(len(self.weights))}
-        self.sizes: dict[float, Array] = {}
+        self.sizes = {0.0: np.where(self.numbers, np.abs(self.here), 0)}
 
     def outputs_at(self, t: float) -> Array:
         """What lies outside the function's domain, where it may raise, is no number."""
@@ -90,12 +92,14 @@ class Line:
             if step in WIDE_NOISE_STEPS and not still.any():
                 break
             table = np.stack([self.at(step * i) for i in NOISE_POINTS])
-            found = deviation(table)
+            found, unheard = deviation(table), still.copy()
             if step == WIDE_NOISE_STEPS[-1]:  # still on one side alone: a kink close by, which looks like noise
                 self.bends = still & (table[NOISE_POINTS < 0].any(0) != table[NOISE_POINTS > 0].any(0))
             quiet = np.where(still, np.maximum(quiet, found), quiet)
             loud = np.where(still | (step in NOISE_STEPS), np.maximum(loud, found), loud)
             still &= (np.diff(table, axis=0) != 0).mean(0) < 0.4
+            if step in WIDE_NOISE_STEPS:  # a step may happen to be as long as so many roundings, which are then silent
+                still |= unheard & (found <= SILENCE * np.abs(table).max(0))
         most = MOST_NOISE * lengths(self.weights * np.where(self.moved, self.here, 0))
         return np.minimum(quiet, most), np.minimum(loud, most)
 
@@ -116,10 +120,7 @@ class Line:
                 probe = steps[-1]
         lost = jumps | self.bends & (quiet > 0) | restless(*self.centres(steps, quiet))
         by_quiet, by_loud = (self.slopes_at(steps, noise) for noise in (quiet, loud))
-        return [
-            b if a and b and not nothing and b.allow((a.left + a.right) / 2, a.doubt) else None
-            for a, b, nothing in zip(by_quiet, by_loud, lost, strict=True)
-        ]
+        return [None if nothing else agreed(a, b) for a, b, nothing in zip(by_quiet, by_loud, lost, strict=True)]
 
     def slopes_at(self, steps: Sequence[float], noise: Array) -> list[Slopes | None]:
         """If that is the noise."""
@@ -149,11 +150,12 @@ class Line:
         return steps
 
     def centres(self, steps: Sequence[float], noise: Array) -> tuple[Array, Array]:
-        """D(h) and 1.5·noise/h for each step."""
-        values, errors = [], []
+        """D(h) and 1.5·noise/h for each step: the noise of outputs that are larger there is larger as well."""
+        values, errors, here = [], [], self.rounding(0.0)
         for h in steps:
             values.append((8 * (self.at(h) - self.at(-h)) - (self.at(2 * h) - self.at(-2 * h))) / (12 * h))
-            errors.append(1.5 * np.maximum(noise, np.maximum(self.rounding(2 * h), self.rounding(-2 * h))) / h)
+            rounding = np.maximum(self.rounding(2 * h), self.rounding(-2 * h))
+            errors.append(1.5 * np.maximum(noise * np.maximum(1, over(rounding, CAUTION * here)), rounding) / h)
         return np.stack(values), np.stack(errors)
 
     def moves(self, h: float) -> Array:
@@ -164,26 +166,42 @@ class Line:
         return 2 * UNIT_ROUNDING * lengths(self.weights * np.where(self.moved | ~self.numbers, 0, self.here))
 
 
+def agreed(quiet: Slopes | None, loud: Slopes | None) -> Slopes | None:
+    """The slopes by the louder noise, with a doubt that reaches those by the other; None where the two contradict."""
+    if not quiet or not loud:
+        return None
+    middle = (quiet.left + quiet.right) / 2
+    if not loud.allow(middle, quiet.doubt):
+        return None
+    return replace(loud, doubt=max(loud.doubt, abs(middle - loud.nearest(middle))))
+
+
 def lengths(rows: Array) -> Array:
     largest: Array = np.abs(rows).max(-1, keepdims=True, initial=SMALLEST_NUMBER)  # of numbers whose squares may underflow
     roots: Array = largest[..., 0] * np.sqrt(((rows / largest) ** 2).sum(-1))
     return roots
 
 
+def over(rounding: Array, here: Array) -> Array:
+    """How many times larger: not infinitely, also than 0."""
+    return rounding / np.maximum(np.maximum(here, 2.0**-40 * rounding), SMALLEST_NUMBER)
+
+
 def deviation(table: Array) -> Array:
     """Of the noise in a table of equidistant values, column by column: its k-th differences have the variance
     (2k)!/(k!)² times that of the noise."""
+    size = np.nan_to_num(np.abs(table)).max(0, initial=SMALLEST_NUMBER)  # of numbers whose squares may underflow
     estimates = [
-        np.sqrt((np.diff(table, n=k, axis=0) ** 2).mean(0) * math.factorial(k) ** 2 / math.factorial(2 * k))
+        np.sqrt((np.diff(table / size, n=k, axis=0) ** 2).mean(0) * math.factorial(k) ** 2 / math.factorial(2 * k))
         for k in NOISE_ORDERS
     ]
-    largest: Array = np.nan_to_num(np.max(estimates, axis=0), nan=0.0)
+    largest: Array = size * np.nan_to_num(np.max(estimates, axis=0), nan=0.0)
     return largest
 
 
 def restless(values: Array, errors: Array) -> Array:
-    """Do the slopes settle, and at finer steps go back and forth by far more than their errors? Then part of φ moves by steps
-    of its own, too coarse for the table of noise, and what settles last is the slope of the rest."""
+    """Do the slopes settle, and at finer steps go back and forth by far more than their errors? Then part of φ moves by
+    steps of its own, too coarse for the table of noise, and what settles last is the slope of the rest."""
     changes = np.diff(values, axis=0)
     settles = np.logical_or.accumulate(np.abs(changes) <= CAUTION * errors[1:], axis=0)
     moves = settles & (np.abs(changes) > FAR_BEYOND * errors[1:])

@@ -15,7 +15,7 @@ from gradcheck.decision import Verdict, bar_of, distance, largest
 from gradcheck.diagnosis import diagnosis_of
 from gradcheck.directions import Directions
 from gradcheck.low_precision import faults_in_low_precision
-from gradcheck.ordinary import Ordinary
+from gradcheck.ordinary import Ordinary, names_of_outputs
 from gradcheck.report import Finding, Report, Worst, place
 from gradcheck.runs import FirstRun, InconclusiveError, Runs, first_run, ordinary_runs
 from gradcheck.second_point import second_point
@@ -58,6 +58,7 @@ class Examination:
 
     def look(self) -> Iterator[Finding]:
         first = first_run(self.subject, self.rng)
+        yield from self.outputs_without_slope(first)
         if self.truth == "difference":
             runs, findings = self.compared_with(DIFFERENCES, first)
         else:
@@ -80,10 +81,27 @@ class Examination:
         if any(finding.verdict == "fail" for finding in self.findings):
             self.diagnosis = diagnosis_of(runs, self.blocks, self.excused)
 
+    def outputs_without_slope(self, first: FirstRun) -> Iterator[Finding]:
+        """NaN is a failure, unless it may come from a NaN among the arrays that is stopped."""
+        nans = [np.isnan(array) for array in first.arrays]
+        declared = any(each.any() for each in nans) and not any(
+            (each & ~s).any() for each, s in zip(nans, self.skip, strict=True)
+        )
+        for name, y in zip(names_of_outputs(first.outputs), first.outputs, strict=True):
+            if np.isnan(y).any():
+                index = tuple(map(int, np.argwhere(np.isnan(y))[0]))
+                text = f"{name}{place(index)} is NaN, where there is no derivative ({np.isnan(y).sum()} of {y.size} are)"
+                yield Finding("pass" if declared else "fail", text)
+
     def compared_with(self, truth: Truth, first: FirstRun) -> tuple[Runs, list[Finding]]:
         runs = ordinary_runs(self.subject, first, truth, self.skip, self.rng)
         self.against, self.directions, self.excused, self.named = truth.name, runs.directions, set(), {}
         findings = list(stopped_entries_moved(runs))
+        n_infinite = sum(int(np.isinf(y).sum()) for y in runs.outputs)
+        if truth is DIFFERENCES and n_infinite:
+            findings.append(
+                Finding("inconclusive", f"{n_infinite} outputs are infinite, and differences do not see them move")
+            )
         findings += [Finding("pass", f"not defined everywhere nearby: {refusal}") for refusal in runs.refusals]
         if not runs.nearby:
             text = "accepts no arrays that differ in the last place, so its rounding is not known"

@@ -26,15 +26,15 @@ def read_only_arrays(run: Ordinary) -> Iterator[Finding]:
     arrays, dys = copies(run.arrays), copies(run.dys)
     for array in (*arrays, *dys):
         array.flags.writeable = False
-    yield from compared(run, "read-only", arrays, dys)
+    yield from compared(run, "read-only arrays", arrays, dys)
 
 
 def other_layouts(run: Ordinary) -> Iterator[Finding]:
     for name, layout in LAYOUTS.items():
         arrays, dys = [layout(array) for array in run.arrays], [layout(dy) for dy in run.dys]
-        yield from compared(run, name, arrays, dys)
-        yield from compared(run, f"{name} and dy is not", arrays, copies(run.dys))
-        yield from compared(run, f"ordinary and dy is {name}", copies(run.arrays), dys)
+        yield from compared(run, f"{name} arrays", arrays, dys)
+        yield from compared(run, f"{name} arrays beside an ordinary dy", arrays, copies(run.dys))
+        yield from compared(run, f"ordinary arrays beside a {name} dy", copies(run.arrays), dys)
 
 
 def zero_strides(run: Ordinary) -> Iterator[Finding]:
@@ -64,12 +64,12 @@ def zero_strides_of(run: Ordinary, arrays: Sequence[Array], dys: Sequence[Array]
         run.gradient_bars[i] + bar_of(gradient, furthest(gradient, [near[i] for _, near in runs]), 0, run.repeat_rtol)
         for i, gradient in enumerate(gradients)
     ]
-    yield from compared(run, "zero-stride", arrays, dys, (outputs, output_bars), (gradients, gradient_bars))
+    yield from compared(run, "zero-stride arrays", arrays, dys, (outputs, output_bars), (gradients, gradient_bars))
 
 
 def compared(
     run: Ordinary,
-    layout: str,
+    which: str,
     arrays: Sequence[Array],
     dys: Sequence[Array],
     known_outputs: tuple[Sequence[Array] | None, Sequence[float] | None] = (None, None),
@@ -80,18 +80,18 @@ def compared(
         outputs = copies(given)
         gradients = backward(dys)
     except GradientCountError as error:
-        yield Finding("fail", f"on {layout} arrays {error}")
+        yield Finding("fail", f"on {which} {error}")
         return
     except Exception as error:
         writes = "read-only" in str(error) and "buffer source" not in str(error)  # Cython's refusal of a read-only buffer
-        text = "tries to write into a read-only array" if writes else f"refuses {layout} arrays"
+        text = "tries to write into a read-only array" if writes else f"refuses {which}"
         yield Finding("fail" if writes else "pass", f"{text}: {said(error)}")
         return
     for name in (
         *run.differing_outputs(outputs, *known_outputs),
         *run.differing_gradients(gradients, *known_gradients),
     ):
-        yield Finding("fail", f"{name} differs when the arrays are {layout}")
+        yield Finding("fail", f"{name} differs on {which}")
 
 
 def results(subject: Subject, arrays: Sequence[Array], dys: Sequence[Array]) -> tuple[list[Array], list[Array]]:

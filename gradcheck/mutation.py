@@ -1,7 +1,7 @@
 """The mutation score: how many small wrong versions of a backward a check finds.
 
 A check that passes says something only if it would have failed on a wrong backward. `score` makes every small wrong version
-of an operation's backward (mutants.py) and lets the check try each:
+of an operation's backward (gradcheck/mutants) and lets the check try each:
 
     >>> import numpy as np
     >>> from gradcheck.mutation import score
@@ -105,7 +105,7 @@ def score(
                  gradcheck.check unless given. "inconclusive" is no kill, nor is a warning
 
     A mutant is killed by the first draw on which the check fails or anything raises. ValueError where the source cannot be
-    read, where nothing of the backward can be got wrong, or where the check does not pass `op` itself.
+    read, where nothing of the backward can be got wrong or there is a `while` in it, or where the check does not pass `op`.
     """
     run = checker.check if check is None else check
     source = Source(op)

@@ -41,9 +41,11 @@ class Ordinary:
     def differing_outputs(
         self, outputs: Sequence[Array], known: Sequence[Array] | None = None, bars: Sequence[float] | None = None
     ) -> list[str]:
-        names = ["the output"] if len(self.outputs) == 1 else [f"output {i}" for i in range(len(self.outputs))]
         return self.differing(
-            names, outputs, self.outputs if known is None else known, self.output_bars if bars is None else bars
+            names_of_outputs(outputs),
+            outputs,
+            self.outputs if known is None else known,
+            self.output_bars if bars is None else bars,
         )
 
     @property
@@ -65,3 +67,7 @@ class Ordinary:
             if not same or judge(array[numbers], old[numbers], bar + self.repeat_rtol * largest(old)).n_wrong:
                 differ.append(name)
         return differ
+
+
+def names_of_outputs(outputs: Sequence[Array]) -> list[str]:
+    return ["the output"] if len(outputs) == 1 else [f"output {i}" for i in range(len(outputs))]

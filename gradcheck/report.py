@@ -90,6 +90,8 @@ class Report:
     def __str__(self) -> str:
         if self.sensitivity:
             power = self.sensitivity
+        elif not self.n_entries:
+            power = "nothing to compare"
         elif self.power < float("inf"):
             power = f"errors above {self.power:.1g} of a gradient's largest entry would show"
         else:

@@ -73,7 +73,8 @@ class Runs:
 
 @dataclass(frozen=True)
 class FirstRun:
-    """The run on float64 copies of the given arrays, with the gradients for every set of cotangents."""
+    """The run on float64 copies of the given arrays, with the gradients for every set of cotangents. An output that is NaN
+    has the cotangent 0."""
 
     arrays: list[Array]
     outputs: list[Array]
@@ -99,6 +100,7 @@ def first_run(subject: Subject, rng: np.random.Generator) -> FirstRun:
     cotangents.append([dy * (rng.random(dy.shape) < 0.5) for dy in cotangents[0]])
     if len(outputs) > 1:  # so that a small output does not hide behind a large one
         cotangents += one_output_at_a_time(cotangents[0])
+    cotangents = [[np.where(np.isnan(y), 0.0, dy) for dy, y in zip(dys, outputs, strict=True)] for dys in cotangents]
     return FirstRun(arrays, outputs, cotangents, gradients_for(subject, backward, cotangents, arrays))
 
 

@@ -119,6 +119,8 @@ class Axes:
         """The shape of an array with these axes; a number among the letters stands for itself."""
         shape: list[int] = []
         for letter in letters.split():
+            if not (letter == "..." or letter.isdigit() or letter in self.sizes):
+                raise ValueError(f"there is no axis {letter!r}; there are {', '.join(self.sizes)}")
             shape += self.more if letter == "..." else [int(letter) if letter.isdigit() else self.sizes[letter]]
         return tuple(shape)
 
@@ -158,14 +160,14 @@ def drawn_axes(draw: st.DrawFn, names: list[str], empty: list[str], choices: Map
 def arrays(
     shape: str | Sequence[int],
     dtype: DTypeLike = np.float64,
-    values: str | Sequence[str] = "any",
+    values: str | Sequence[str] = "normal",
     layout: str | Sequence[str] = "any",
 ) -> st.SearchStrategy[Array]:
     """Floating arrays.
 
     shape   sizes, or letters as in `shapes`, whose sizes are then drawn: arrays("B T D")
     values  "normal", "small" (1e-2), "wide" (4), "tied" (whole numbers), "offset" (1e3), "saturated" (±700), several of
-            these, or "any"
+            these, or "any"; where a function loses its digits, a check may end as "inconclusive"
     layout  "row-major", "read-only", "column-major", "strided" (every other number of longer rows), "reversed",
             "zero-stride", several of these, or "any"
 

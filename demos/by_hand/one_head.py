@@ -55,8 +55,10 @@ def walk(words: Sequence[str]) -> tuple[list[str], bool]:
                 prose(
                     f"Letters: row i is the word that asks, column j the word that is asked, T = {T} words; K = {K} numbers "
                     f"make a query or a key, V = {V} a value. npformer's arrays have two axes more, B texts by H heads: "
-                    "here B = H = 1, and they are not shown. Under each formula stands the line of npformer that computes "
-                    "it. It is read from the file now, and run, and the numbers are what came out."
+                    "here B = H = 1, and they are not shown; G and H // G, which lines name, are groups "
+                    "of heads, 1 as well, and .sum(2) adds the heads of a group up. sum_visible(P, v, …) is the product "
+                    "P @ v, to which no hidden pair adds anything. Under each formula stands the line of npformer that "
+                    "computes it. It is read from the file now, and run, and the numbers are what came out."
                 ),
             ]
         ),
@@ -139,17 +141,17 @@ def walk(words: Sequence[str]) -> tuple[list[str], bool]:
         step(
             "8. Back through softmax and the mask",
             "A score moves its own weight, and through the sum all others of its row: ∂P_ij/∂s_ik = P_ij·([j = k] − P_ik), "
-            "where [j = k] is 1 if j = k and else 0. Multiplied by dP_ij and summed over j, that leaves dP less its mean "
-            "under the weights. Every row of ds sums to 0, and where P is 0, so is ds. (The line is softmax's own: its y is "
-            "P, its dy is dP, its dx is ds.)",
+            "where [j = k] is 1 if j = k and else 0. Multiplied by dP_ij and summed over j, that is P times what is left of "
+            "dP without its mean under the weights. Every row of ds sums to 0, and where P is 0, so is ds. (The line is "
+            "softmax's own: its y is P, its dy is dP, its dx is ds.)",
             "ds_ij = P_ij·(dP_ij − Σ_k P_ik·dP_ik)",
             ["ds"],
             pairs["ds"].shown(words, words),
         ),
         step(
             "9. Back through scores and scale, to the queries",
-            f"query_i went into s_ij with the factor scale·k_j. {words[0]} gets 0: it sees itself alone, with weight 1 "
-            "whatever it asks.",
+            f"query_i went into s_ij with the factor scale·k_j. (The line says dq for the gradient of query, before the "
+            f"scale.) {words[0]} gets 0: it sees itself alone, with weight 1 whatever it asks.",
             "dq_i = scale·Σ_j ds_ij·k_j        all at once: dq = scale·ds k",
             ["dq"],
             pairs["dq"].shown(rows=words),

@@ -36,7 +36,7 @@ class Trial:
 
 
 class OneChange:
-    """The first of every choice, but for one, at `place`."""
+    """The first of every choice, but for one, at `place`; of shapes that may have no axis the second, which shows rows."""
 
     def __init__(self, place: int = -1, which: int = 0) -> None:
         self.place, self.which = place, which
@@ -45,6 +45,8 @@ class OneChange:
 
     def one_of(self, choices: Sequence[T]) -> T:
         self.lengths.append(len(choices))
+        if choices[0] == ():
+            choices = [choices[1], choices[0], *choices[2:]]
         if len(self.lengths) - 1 != self.place:
             return choices[0]
         self.picked = choices[self.which]

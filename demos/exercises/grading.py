@@ -4,6 +4,7 @@ Never what the right lines would be: they are the exercise.
 """
 
 import linecache
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from npformer.catalogue import Case
 from npformer.oracle.self_check import floating
 
 WIDTH = 100  # of a paragraph
+HINT = re.compile(r"lacks (?:a|the) (term|factor).*")  # what stands behind would be the answer
 UNITS_OF_ROUNDING = 1e4  # by which a forward may differ that says the same in other words
 
 
@@ -119,7 +121,7 @@ def faults(report: gradcheck.Report) -> list[str]:
         actual, truth = distinct(worst.actual, worst.truth)
         lines.append(f"for some dy, d{worst.argument}{place(worst.index)} is {actual} and should be {truth}")
     lines += [one_line(finding.text) for finding in report.findings if finding.verdict == report.verdict]
-    return [*lines, *map(one_line, report.diagnosis)]
+    return [*lines, *(one_line(HINT.sub(r"lacks a \1", sentence)) for sentence in report.diagnosis)]
 
 
 def distinct(a: float, b: float) -> tuple[str, str]:

@@ -215,7 +215,7 @@ def test_a_right_answer_in_other_words_is_right(name, hand_in):
         ("relu", "return np.where(x.real >= 0, dy, 0)", "wrong where some numbers are equal or 0"),
         ("relu", "return dy * (y > 0).astype(np.float64)", "wrong in float32"),
         ("softmax", "return y * (dy - (dy * y).sum(-1, keepdims=True))", "axis="),
-        ("softmax", "return y * (dy - (dy * y).sum())", "wrong on other arrays, x (3, 3)"),
+        ("softmax", "return y * (dy - (dy * y).sum())", "wrong in the plainest case, x (3, 3)"),
         ("layer_norm", "g = gamma * dy\n        return g, dy * n, dy", "wrong in the plainest case"),
         ("dropout", "return dy * (y != 0) / (1 - p)", "wrong where some numbers are equal or 0"),
         ("embedding", "dtable = np.zeros_like(table)\n        dtable[ids] += dy\n        return dtable", "ids int64"),
@@ -233,6 +233,19 @@ def test_what_is_wrong_is_said_in_words(name, body, words, hand_in):
     assert out.startswith(f"{name}: not yet: ")
     assert words in out
     assert "Traceback" not in out
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "hint", "answer"),
+    [
+        ("softmax", "return y * dy", "the gradient of x lacks a term", "times"),
+        ("sigmoid", "return dy * y", "the gradient of x lacks a factor", "1 −"),
+    ],
+)
+def test_a_hint_is_not_the_answer(name, body, hint, answer, hand_in):
+    out = hand_in(name, answered(name, f"        {body}"))[1]
+    assert hint in out
+    assert answer not in out
 
 
 def test_the_diagnosis_is_handed_on(hand_in, monkeypatch):

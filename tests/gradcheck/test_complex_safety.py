@@ -402,7 +402,10 @@ def test_outputs_inside_outputs_are_not_passed_over(y):
     [
         (X.astype(object), "x must be an ordinary array of numbers, got an array of object"),
         (np.ma.masked_array(X, X > 1), "x must be an ordinary array of numbers, got a MaskedArray"),
-        (X.astype(">f8") if np.little_endian else X.astype("<f8"), "x must be float64, float32 or float16 to be checked, got"),
+        (
+            X.astype(">f8") if np.little_endian else X.astype("<f8"),
+            "x must be float64, float32 or float16 to be checked, got",
+        ),
         (X.astype(np.longdouble), "x must be float64, float32 or float16 to be checked, got"),
     ],
     ids=["object", "masked", "byte order", "longdouble"],

@@ -86,12 +86,31 @@ def test_beside_the_end_of_a_domain():
     assert abs(found.value - 1 / (2 * math.sqrt(1e-3))) <= found.error_bar < 1e-8
 
 
-@pytest.mark.parametrize("bad", [[1.0, 2.0], np.array([1, 2]), np.ones(2, np.float32), np.ma.masked_array([1.0, 2.0]), 3.0])
+@pytest.mark.parametrize(
+    "bad", [[1.0, 2.0], np.array([1, 2]), np.ones(2, np.float32), np.ma.masked_array([1.0, 2.0]), True, None]
+)
 def test_what_is_no_float64_array_is_a_type_error(bad):
     with pytest.raises(TypeError, match="x must be a float64 array"):
         derivative(lambda x: x.sum(), bad, np.ones(2))
     with pytest.raises(TypeError, match="direction must be a float64 array"):
         derivative(lambda x: x.sum(), np.ones(2), bad)
+
+
+@pytest.mark.parametrize("f", [np.log, lambda x: x * np.nan, lambda x: x + np.inf])
+def test_where_f_is_no_number_there_is_no_derivative(f):
+    for truth in ("auto", "complex", "difference"):
+        found = derivative(f, np.array(-1.0), np.array(1.0), truth=truth)
+        assert np.isnan(found.value) and found.error_bar == np.inf
+
+
+def test_at_the_end_of_a_domain_there_is_no_derivative():
+    found = derivative(np.sqrt, np.array(0.0), np.array(1.0))
+    assert np.isnan(found.value) and found.error_bar == np.inf
+
+
+def test_numbers_are_taken_for_arrays():
+    assert derivative(math.sin, 1.0, 1).value == pytest.approx(math.cos(1), rel=1e-9)
+    assert derivative(np.sin, 1.0, 1.0).method == "complex step"
 
 
 def test_other_refusals():

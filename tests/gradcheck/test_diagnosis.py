@@ -9,13 +9,14 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
-from math import e, log, pi, prod, sqrt
+from math import prod, sqrt
 
 import numpy as np
 import pytest
 
 from gradcheck import check
-from gradcheck.diagnosis import constants, listed
+from gradcheck.diagnosis.ratios import constants
+from gradcheck.diagnosis.sentences import listed
 from gradcheck.places import whereabouts
 from npformer.catalogue import OPERATIONS, RandomChooser
 from npformer.oracle.self_check import CATALOGUE
@@ -166,16 +167,12 @@ def value_of(text):
     above, _, below = text.lstrip("−").partition("/")
 
     def number(text):
-        root = text[0] == "√"
-        text = text.lstrip("√").strip("()")
-        special = {"π": pi, "2π": 2 * pi, "2/π": 2 / pi, "ln 2": log(2), "e": e}
-        value = special[text] if text in special else float(text)
-        return sqrt(value) if root else value
+        return sqrt(float(text[1:])) if text[0] == "√" else float(text)
 
     return sign * number(above) / (number(below) if below else 1)
 
 
-@rule(rf"is (?P<ratio>\S+|1/ln 2|ln 2) (times|of) the truth ?{PLACE}")
+@rule(rf"is (?P<ratio>\S+) (times|of) the truth ?{PLACE}")
 def ratio(claim, name, ratio, place, where, note):
     if note:
         size, places = re.search(r"; (\d+) is the size of (.*)", note).groups()
@@ -185,10 +182,6 @@ def ratio(claim, name, ratio, place, where, note):
 
 
 def size_of(claim, place):
-    over = re.fullmatch(r"axis (\d+) of (.+) over that of (.+)", place)
-    if over:
-        axis, above, below = over.groups()
-        return claim.known(above).shape[int(axis)] / claim.known(below).shape[int(axis)]
     axis, name = re.fullmatch(r"(axis \d+|all axes but the last|the whole) of (.+)", place).groups()
     shape = claim.known(name).shape
     if axis.startswith("axis"):
@@ -196,12 +189,12 @@ def size_of(claim, place):
     return prod(shape[:-1] if axis.startswith("all") else shape)
 
 
-@rule(rf"is the truth with its sign turned ?{PLACE}")
+@rule(rf"is the truth with the wrong sign ?{PLACE}")
 def sign(claim, name, place, where, note):
     return all(close(a, -t) for a, t in in_place(claim, name, place, where))
 
 
-@rule("is (?P<other>.+) itself(?P<shape>, read in another shape)?")
+@rule("is (?P<other>.+) itself(?P<shape>, reshaped)?")
 def itself(claim, name, other, shape):
     values = [dys[int(other[2:] or 0)] if re.fullmatch(r"dy\d*", other) else claim.known(other) for dys in claim.dys]
     values = [value.reshape(claim.arrays[name].shape) for value in values]
@@ -209,19 +202,14 @@ def itself(claim, name, other, shape):
 
 
 @rule(
-    r"is the truth (transposed|with its axes (?P<a>\d+) and (?P<b>\d+) swapped"
-    r"|with its axes in the order (?P<axes>[\d, ]+\d))"
-    r"(?P<read>, but read in the shape of before)?"
+    r"is the truth (transposed|with its axes (?P<a>\d+) and (?P<b>\d+) swapped)"
+    r"(?P<reshaped> and then reshaped to \([\d, ]+\))?"
 )
-def axes(claim, name, a, b, axes, read):
+def axes(claim, name, a, b, reshaped):
     shape = claim.arrays[name].shape
-    order = list(range(len(shape)))
-    if axes:
-        order = [int(axis) for axis in axes.split(", ")]
-    else:
-        a, b = int(a or 0), int(b or 1)
-        order[a], order[b] = order[b], order[a]
-    return all(close(a, t.transpose(order).reshape(shape)) for a, t in claim.pairs(name))
+    a, b = int(a or 0), int(b or 1)
+    demand(reshaped == (None if shape[a] == shape[b] else f" and then reshaped to {shape}"))
+    return all(close(g, t.swapaxes(a, b).reshape(shape)) for g, t in claim.pairs(name))
 
 
 @rule(r"is the truth in reverse order along axis (?P<axis>\d)")
@@ -234,66 +222,47 @@ def shifted(claim, name, by, axis):
     return all(close(a, np.roll(t, int(by.replace("−", "-")), int(axis))) for a, t in claim.pairs(name))
 
 
-@rule("has the right numbers, at other places")
+@rule("has the right numbers in the wrong places")
 def other_places(claim, name):
     return all(close(np.sort(a, None), np.sort(t, None)) for a, t in claim.pairs(name))
 
 
-@rule(r"lacks the subtraction of (its mean|(?P<y>output\d*) times its own sum) over axis (?P<axis>\d)")
-def subtraction(claim, name, y, axis):
-    if y:
-        y = claim.known(y)
-        return all(close(a - y * a.sum(int(axis), keepdims=True), t) for a, t in claim.pairs(name))
+@rule(r"lacks a term: the mean of each row along axis (?P<axis>\d) has to be subtracted")
+def mean_of_rows(claim, name, axis):
     return all(close(a - a.mean(int(axis), keepdims=True), t) for a, t in claim.pairs(name))
 
 
-@rule(r"(lacks|(?P<has>has)) the term (?P<term>.+?)(, summed to its shape)?(?P<much> too much)?")
-def term(claim, name, has, term, much):
-    factor, rest = re.fullmatch(r"(?:([−\d./e√-]+)(?:·| times ))?(.+)", term).groups()
-    sign, size = (-1 if has else 1), value_of(factor) if factor else 1.0
-    demand(bool(has) == bool(much))
-
-    def value(dys, a):
-        mean = re.fullmatch(r"the mean of itself over axis (\d)", rest)
-        if mean:
-            return np.broadcast_to(a.mean(int(mean[1]), keepdims=True), a.shape)
-        other = re.fullmatch("the returned gradient of (.+)", rest)
-        if other:
-            return claim.gradient(other[1], dys)
-        product, _, z = rest.partition("·")
-        if not re.fullmatch(r"dy\d*", product):
-            return claim.known(rest)
-        product = dys[int(product[2:] or 0)] * (claim.known(z) if z else 1)
-        while product.ndim > a.ndim:
-            product = product.sum(0)
-        return product.sum(tuple(i for i, n in enumerate(a.shape) if n < product.shape[i]), keepdims=True)
-
-    return all(
-        close(a + sign * size * value(dys, a), t, 1e-5) for dys, (a, t) in zip(claim.dys, claim.pairs(name), strict=True)
-    )
+@rule(r"lacks a term: (?P<y>output\d*) times the sum of each row along axis (?P<axis>\d) has to be subtracted")
+def sum_of_rows(claim, name, y, axis):
+    return all(close(a - claim.known(y) * a.sum(int(axis), keepdims=True), t) for a, t in claim.pairs(name))
 
 
-@rule(r"(lacks|(?P<has>has)) the factor (?P<factor>.+?)(?P<much> too much)?")
-def factor(claim, name, has, factor, much):
+@rule(r"(?P<what>lacks the|has an extra) term ((?P<factor>[\d./e√-]+)·)?dy(?P<j>\d*)")
+def term(claim, name, what, factor, j):
+    size = (1 if what == "lacks the" else -1) * (value_of(factor) if factor else 1.0)
+    return all(close(a + size * dys[int(j or 0)], t, 1e-5) for dys, (a, t) in zip(claim.dys, claim.pairs(name), strict=True))
+
+
+@rule(r"(?P<what>lacks the|has an extra) factor (?P<factor>.+)")
+def factor(claim, name, what, factor):
     less, base, squared = re.fullmatch(r"(1 − )?\(?([^()]+)\)?(²)?", factor).groups()
     z = claim.known(base)
     z = z * z if squared else z
     z = 1 - z if less else z
-    demand(bool(has) == bool(much))
-    return all(close(a, t * z) if has else close(a * z, t) for a, t in claim.pairs(name))
+    return all(close(a, t * z) if what == "has an extra" else close(a * z, t) for a, t in claim.pairs(name))
 
 
-@rule(r"is the (?P<how>sum|mean) of the truth over axis (?P<axis>\d), at every index of that axis")
+@rule(r"is the (?P<how>sum|mean) of the truth over axis (?P<axis>\d), repeated along it")
 def summed(claim, name, how, axis):
     return all(close(a, getattr(np, how)(t, int(axis), keepdims=True) + 0 * a) for a, t in claim.pairs(name))
 
 
-@rule(r"lacks a (?P<how>sum|mean) over axis (?P<axis>\d): its own (sum|mean) there, at every index, is the truth")
+@rule(r"lacks a (?P<how>sum|mean) over axis (?P<axis>\d): its own (sum|mean), repeated along it, is the truth")
 def unsummed(claim, name, how, axis):
     return all(close(getattr(np, how)(a, int(axis), keepdims=True) + 0 * t, t) for a, t in claim.pairs(name))
 
 
-@rule("is the true one for what the backward leaves of dy, which it overwrites")
+@rule("is the true gradient for what is left of dy, which the backward overwrites")
 def overwritten(claim, name):
     for dys in claim.dys:
         left = [np.array(dy) for dy in dys]
@@ -304,72 +273,52 @@ def overwritten(claim, name):
     return True
 
 
-@rule("is the true one for (?P<text>.+)")
+@rule("is the true gradient for (?P<text>.+)")
 def other_cotangent(claim, name, text):
     def other(dys):
         dy = dys[0]
         if text == "dy rounded to float32":
             return dy.astype(np.float32).astype(np.float64)
-        row = re.fullmatch("the (first|last) row of dy alone", text)
-        if row:
-            alone = np.zeros((prod(dy.shape[:-1]), dy.shape[-1]))
-            place = 0 if row[1] == "first" else -1
-            alone[place] = dy.reshape(alone.shape)[place]
-            return alone.reshape(dy.shape)
-        one = re.fullmatch(r"(.+) of dy along axis (\d) alone", text)
-        if one:
-            which, axis = one[1], int(one[2])
-            every = re.fullmatch(r"every (\d+)\w\w slice from (\d+)", which)
-            chosen = {"the first slice": [0], "the last slice": [-1]}.get(which)
-            chosen = np.arange(int(every[2]), dy.shape[axis], int(every[1])) if every else chosen
-            if chosen is None:
-                chosen = np.arange(dy.shape[axis])[{"first": np.s_[1:], "last": np.s_[:-1]}[which.split()[-1]]]
-            alone = np.zeros_like(dy)
-            place = (slice(None),) * axis + (chosen,)
-            alone[place] = dy[place]
-            return alone
-        flipped = re.fullmatch(r"dy in reverse order along axis (\d)", text)
-        if flipped:
-            return np.flip(dy, int(flipped[1]))
-        mean = re.fullmatch(r"(dy less its mean|the mean of dy) over axis (\d) in place of dy", text)
-        if mean:
-            average = dy.mean(int(mean[2]), keepdims=True) + 0 * dy
-            return dy - average if mean[1].startswith("dy") else average
-        by, z = re.fullmatch(r"dy( / |·)(.+) in place of dy", text).groups()
+        alone = re.fullmatch(r"the (first|last) slice of dy along axis (\d) alone", text)
+        without = re.fullmatch(r"dy without its (first|last) slice along axis (\d)", text)
+        if alone or without:
+            which, axis = (alone or without).groups()
+            is_slice = np.zeros_like(dy)
+            is_slice[(slice(None),) * int(axis) + (0 if which == "first" else -1,)] = 1
+            return dy * (is_slice if alone else 1 - is_slice)
+        by, z = re.fullmatch(r"dy( / |·)(.+) instead of dy", text).groups()
         return dy * claim.known(z) if by == "·" else dy / claim.known(z)
 
     return all(close(claim.gradient(name, dys), claim.truth(name, [other(dys), *dys[1:]])) for dys in claim.dys)
 
 
-@rule(r"is the true one at ((?P<z>.+) in place of (?P<place>\S+)|(?P<rounded>\S+) rounded to float32)")
+@rule(r"is the true gradient at ((?P<z>\S+( transposed)?) instead of (?P<place>\S+)|(?P<rounded>\S+) rounded to float32)")
 def other_point(claim, name, z, place, rounded):
     if rounded:
         place, value = rounded, claim.arrays[rounded].astype(np.float32).astype(np.float64)
     elif z.endswith(" transposed"):
         value = claim.arrays[place].swapaxes(-1, -2)
     else:
-        value = np.abs(claim.arrays[place]) if z[0] == "|" else claim.known(z)
+        value = claim.known(z)
     return all(close(claim.gradient(name, dys), claim.truth(name, dys, {place: value}), 1e-9) for dys in claim.dys)
 
 
-@rule(
-    r"is off by (a number of its own|a multiple of (?P<z>\S+?))(?P<centred>, less its mean over axis \d,)?"
-    r" in each row along axis (?P<axis>\d)"
-)
-def rows(claim, name, z, centred, axis):
+@rule(r"is off by (a constant|a multiple of (?P<z>\S+|\(\S+ − its mean\))) in each row along axis (?P<axis>\d)")
+def rows(claim, name, z, axis):
     axis = int(axis)
+    base, less = re.fullmatch(r"\(?(\S+?)( − its mean\))?", z).groups() if z else ("", None)
     for dys, (a, t) in zip(claim.dys, claim.pairs(name), strict=True):
-        vector = np.ones(a.shape) if z is None else dys[0] if z == "dy" else claim.known(z) + 0 * a
-        vector = vector - vector.mean(axis, keepdims=True) if centred else vector
+        vector = (np.ones(a.shape) if z is None else dys[0] if base == "dy" else claim.known(base)) + 0 * a
+        vector = vector - vector.mean(axis, keepdims=True) if less else vector
         one, two = np.moveaxis(t - a, axis, -1), np.moveaxis(vector, axis, -1)
         if not close(one[..., :, None] * two[..., None, :], one[..., None, :] * two[..., :, None], 1e-6):
             return False
     return True
 
 
-@rule(r"holds numbers of (?P<kind>float\d\d) only, as if that were used inside")
-def low_precision(claim, name, kind):
-    return all(np.array_equal(a, a.astype(kind)) for a, _ in claim.pairs(name))
+@rule(r"holds numbers of float32 only, as if that were used inside")
+def low_precision(claim, name):
+    return all(np.array_equal(a, a.astype(np.float32)) for a, _ in claim.pairs(name))
 
 
 @rule(r"agrees with the truth to (?P<n>\d+) digits(, as if float32 were used inside)?")
@@ -377,33 +326,12 @@ def digits(claim, name, n):
     return all(largest(a - t) < 10.0 ** (2 - int(n)) * largest(t) for a, t in claim.pairs(name))
 
 
-@rule(r"is the truth times a factor of its own for each (?P<what>.+), from (?P<low>\S+) to (?P<high>\S+)")
-def own_factor(claim, name, what, low, high):
-    ratios = []
-    for a, t in claim.pairs(name):
-        demand(close(a[(t == 0) & ~np.asarray(claim.stopped.get(name, False))], 0))
-        ratios.append(np.divide(a, t, out=np.full(a.shape, np.nan), where=np.abs(t) > 1e-4 * largest(t)))
-    axis = re.search(r"axis (\d)", what)
-    spread = np.array(ratios)
-    if what.startswith("index"):
-        spread = np.moveaxis(spread, int(axis[1]) + 1, -1).reshape(-1, spread.shape[int(axis[1]) + 1])
-    elif what.startswith("row"):
-        spread = np.moveaxis(spread, int(axis[1]) + 1, 0).reshape(-1, *np.delete(spread.shape, int(axis[1]) + 1)[1:])
-    with np.errstate(all="ignore"):
-        wide = max(
-            map(np.ptp, (row[np.isfinite(row)] for row in spread.reshape(len(spread), -1).T if np.isfinite(row).any()))
-        )
-    known = spread[np.isfinite(spread)]
-    slack = 1e-3 * largest(known)
-    return wide <= 1e-5 * largest(known) and float(low) - slack <= known.min() and known.max() <= float(high) + slack
-
-
 @rule("is wrong (only )?(?P<where>.+)")
 def somewhere(claim, name, where):
     return whereabouts(claim.wrong(name)) == where
 
 
-@rule("is that of (?P<other>[^ ]+)")
+@rule("is the true gradient of (?P<other>[^ ]+)")
 def that_of(claim, name, other):
     return all(close(claim.gradient(name, dys), claim.truth(other, dys)) for dys in claim.dys)
 
@@ -413,7 +341,7 @@ def ignored(claim, name):
     return all(np.array_equal(claim.gradient(name, dys), claim.gradient(name, claim.dys[0])) for dys in claim.dys)
 
 
-@rule("is not linear in dy: (?P<how>.+)")
+@rule("is not linear in dy(: (?P<how>.+))?")
 def not_linear(claim, name, how):
     def of(factor, other=0.0):
         return claim.gradient(name, [factor * dy + other * more for dy, more in zip(*claim.dys[:2], strict=True)])
@@ -421,22 +349,16 @@ def not_linear(claim, name, how):
     once, twice, turned, both = of(1), of(2), of(-1), of(1, 1)
     linear = close(twice, 2 * once) and close(turned, -once) and close(both, once + of(0, 1))
     positive = claim.gradient(name, [np.maximum(dy, 0) for dy in claim.dys[0]])
+    even = close(turned, once)
     return (
         not linear
         and {
-            "as if dy were squared, it is the same for −dy and 4 times as large for 2·dy": close(turned, once)
-            and close(twice, 4 * once),
-            "as if |dy| stood for dy, it is the same for −dy": close(turned, once) and close(twice, 2 * once),
+            None: True,
+            "−dy gives the same and 2·dy four times as much, as if dy were squared": even and close(twice, 4 * once),
+            "−dy gives the same, as if |dy| stood for dy": even and close(twice, 2 * once),
             "what is negative in dy does not count": close(positive, once),
-            "as if dy were normalised, it is the same for 2·dy": close(twice, once),
+            "2·dy gives the same, as if dy were normalised": close(twice, once),
             "a part of it does not depend on dy": largest(of(0)) > 0,
-            "it is right where dy is small and wrong where dy is larger, as if dy were clipped": close(
-                of(1e-6), claim.truth(name, [1e-6 * dy for dy in claim.dys[0]])
-            )
-            and not close(of(1e3), claim.truth(name, [1e3 * dy for dy in claim.dys[0]])),
-            "for 2·dy it is not twice as large": not close(twice, 2 * once),
-            "for −dy it is not the opposite": not close(turned, -once),
-            "for the sum of two cotangents it is not the sum of theirs": not close(both, once + of(0, 1)),
         }[how]
     )
 
@@ -458,7 +380,7 @@ def first_dy(claim, name):
     return all(close(each, claim.truth(name, claim.dys[0])) for each in calls(claim, name))
 
 
-@rule("is right for the first call of a backward(, which overwrites (?P<names>.+))?, and wrong when it is called again")
+@rule("is right on the first call of a backward and wrong on the next(, since the first overwrites (?P<names>.+))?")
 def first_call(claim, name, names):
     arrays = claim.copies()
     claim.run(arrays)[1](*claim.dys[0])
@@ -470,20 +392,14 @@ def first_call(claim, name, names):
     )
 
 
-@rule("changes from one call of a backward to the next, with the same dy")
+@rule("changes from one call to the next, with the same arrays and the same dy")
 def changing(claim, name):
     _, backward = claim.run(claim.copies())
     one, two = (claim.gradient(name, claim.dys[0], backward) for _ in range(2))
-    return not close(one, two)
+    return not (close(one, two) and close(one, claim.gradient(name, claim.dys[0])))
 
 
-@rule("changes from one forward and backward to the next, with the same arrays and the same dy")
-def changing_forward(claim, name):
-    one, two = (claim.gradient(name, claim.dys[0]) for _ in range(2))
-    return not close(one, two)
-
-
-@rule("is right once (?P<names>.+), which the forward overwrites, is put back before the backward")
+@rule("is right if (?P<names>.+), which the forward overwrites, is restored before the backward")
 def put_back(claim, name, names):
     arrays = claim.copies()
     _, backward = claim.run(arrays)
@@ -498,18 +414,10 @@ def moved(claim):
     return {name: array + 0.1 * claim.rng.uniform(0.5, 1, array.shape) for name, array in claim.arrays.items()}
 
 
-@rule("is at a second point that of the first point again")
+@rule("at a second point is that of the first point again")
 def first_point(claim, name):
     there = claim.run(moved(claim))[1]
     return close(claim.gradient(name, claim.dys[0], there), claim.truth(name, claim.dys[0]))
-
-
-@rule("is always that of the last forward, whichever forward the backward is of")
-def last_forward(claim, name):
-    here = claim.run(claim.copies())[1]
-    point = moved(claim)
-    claim.run({other: array.copy() for other, array in point.items()})
-    return close(claim.gradient(name, claim.dys[0], here), claim.truth(name, claim.dys[0], point))
 
 
 def normal(*shape, seed=0):
@@ -594,90 +502,84 @@ def of_square(what):
     return lambda x: square(x, what)
 
 
+NO_SECOND_TERM = "lacks a term: output times the sum of each row along axis 1 has to be subtracted"
 KINDS = [
     (of_square(lambda dx: 2 * dx), "is 2 times the truth"),
-    (of_square(lambda dx: -dx), "is the truth with its sign turned"),
+    (of_square(lambda dx: -dx), "is the truth with the wrong sign"),
     (of_square(lambda dx: -dx / 2), "is −1/2 of the truth"),
-    (of_square(lambda dx: 3 * dx), "is 3 times the truth; 3 is the size of axis 0 of the output and of axis 0 of x"),
-    (of_square(lambda dx: dx / 5), "is 1/5 of the truth; 5 is the size of axis 1 of the output and of axis 1 of x"),
+    (of_square(lambda dx: 3 * dx), "is 3 times the truth; 3 is the size of axis 0 of x and of axis 0 of output"),
+    (
+        of_square(lambda dx: dx / 5),
+        "is 1/5 of the truth, as if a mean stood for a sum; 5 is the size of axis 1 of x and of axis 1 of output",
+    ),
     (
         of_square(lambda dx: dx / np.sqrt(5)),
-        "is 1/√5 of the truth; 5 is the size of axis 1 of the output and of axis 1 of x",
+        "is 1/√5 of the truth; 5 is the size of axis 1 of x and of axis 1 of output",
     ),
     (
         of_square(lambda dx: dx * np.sqrt(15)),
-        "is √15 times the truth; 15 is the size of the whole of the output and of the whole of x",
+        "is √15 times the truth; 15 is the size of the whole of x and of the whole of output",
     ),
-    (of_square(lambda dx: dx * np.sqrt(2 * np.pi)), "is √(2π) times the truth"),
     (of_square(lambda dx: dx * 1.0001), "is 1.0001 times the truth"),
     (of_square(lambda dx: dx * [1, 1, 1, 1, 2]), "is 2 times the truth where it is wrong, in column 4"),
     (of_square(lambda dx: dx * [[1], [1], [0]]), "is zero where it is wrong, in row 2"),
     (of_square(lambda dx: 0 * dx), "is zero everywhere; the truth is not"),
     (of_square(lambda dx: np.flip(dx, 1)), "is the truth in reverse order along axis 1"),
     (of_square(lambda dx: np.roll(dx, 1, 1)), "is the truth shifted by 1 along axis 1, cyclically"),
-    (of_square(lambda dx: dx.T.reshape(3, 5)), "is the truth transposed, but read in the shape of before"),
+    (of_square(lambda dx: dx.T.reshape(3, 5)), "is the truth transposed and then reshaped to (3, 5)"),
     (of_square(lambda dx: dx.ravel()[::-1].reshape(3, 5)[::-1]), "is the truth in reverse order along axis 1"),
-    (of_square(lambda dx: np.random.default_rng(0).permuted(dx)), "has the right numbers, at other places"),
+    (of_square(lambda dx: np.random.default_rng(0).permuted(dx)), "has the right numbers in the wrong places"),
     (
         of_square(lambda dx: dx.mean(1, keepdims=True) + 0 * dx),
-        "is the mean of the truth over axis 1, at every index of that axis",
+        "is the mean of the truth over axis 1, repeated along it",
     ),
-    (of_square(lambda dx: dx.sum(0) + 0 * dx), "is the sum of the truth over axis 0, at every index of that axis"),
-    (of_square(lambda dx: dx - dx[:, :1]), "is off by a number of its own in each row along axis 1"),
+    (of_square(lambda dx: dx.sum(0) + 0 * dx), "is the sum of the truth over axis 0, repeated along it"),
+    (of_square(lambda dx: dx - dx[:, :1]), "is off by a constant in each row along axis 1"),
     (of_square(lambda dx: dx + dx.sum(1, keepdims=True) * X), "is off by a multiple of x in each row along axis 1"),
     (of_square(lambda dx: dx * np.nan), "is not a number everywhere"),
     (
         of_square(lambda dx: dx.astype(np.float32).astype(np.float64)),
         "holds numbers of float32 only, as if that were used inside",
     ),
-    (
-        of_square(lambda dx: dx * [[2], [3], [4.5]]),
-        "is the truth times a factor of its own for each index of axis 0, from 2 to 4.5",
-    ),
     (lambda x: (x * x, lambda dy: dy), "is dy itself"),
     (lambda x: (x * x, lambda dy: x), "is x itself"),
-    (lambda x: (x * x, lambda dy: 2 * x * dy + dy / 4), "has the term 1/4·dy too much"),
+    (lambda x: (x * x, lambda dy: 2 * x * dy + dy / 4), "has an extra term 1/4·dy"),
     (lambda x: (x * x + x, lambda dy: 2 * x * dy), "lacks the term dy"),
     (lambda x: (x * x, lambda dy: 2 * x * dy + 0.1 * x), "is not linear in dy: a part of it does not depend on dy"),
     (lambda x: (x * x, lambda dy: 2 * x), "is the same whatever dy is"),
     (
         lambda x: (x * x, lambda dy: 2 * x * dy * dy),
-        "is not linear in dy: as if dy were squared, it is the same for −dy and 4 times as large for 2·dy",
+        "is not linear in dy: −dy gives the same and 2·dy four times as much, as if dy were squared",
     ),
     (
         lambda x: (x * x, lambda dy: 2 * x * np.abs(dy)),
-        "is not linear in dy: as if |dy| stood for dy, it is the same for −dy",
+        "is not linear in dy: −dy gives the same, as if |dy| stood for dy",
     ),
     (lambda x: (x * x, lambda dy: 2 * x * np.maximum(dy, 0)), "is not linear in dy: what is negative in dy does not count"),
-    (
-        lambda x: (x * x, lambda dy: 2 * x * np.clip(dy, -0.1, 0.1)),
-        "is not linear in dy: it is right where dy is small and wrong where dy is larger, as if dy were clipped",
-    ),
+    (lambda x: (x * x, lambda dy: 2 * x * np.clip(dy, -0.1, 0.1)), "is not linear in dy"),
     (
         lambda x: (x * x, lambda dy: 2 * x * dy / np.sqrt((dy * dy).sum() + 1e-300)),
-        "is not linear in dy: as if dy were normalised, it is the same for 2·dy",
+        "is not linear in dy: 2·dy gives the same, as if dy were normalised",
     ),
-    (lambda x: (softmax(x), lambda dy: softmax(x) * dy), "lacks the subtraction of output times its own sum over axis 1"),
+    (lambda x: (softmax(x), lambda dy: softmax(x) * dy), NO_SECOND_TERM),
     (lambda x: (x - x.mean(1, keepdims=True), lambda dy: 1 * dy), "is dy itself"),
     (
         lambda x: ((x - x.mean(1, keepdims=True)) * [1, 2, 3, 4, 5], lambda dy: dy * [1, 2, 3, 4, 5]),
-        "lacks the subtraction of its mean over axis 1",
+        "lacks a term: the mean of each row along axis 1 has to be subtracted",
     ),
     (lambda x: (1 / (1 + np.exp(-x)), lambda dy: dy / (1 + np.exp(-x))), "lacks the factor 1 − output"),
-    (lambda x: (np.sin(x), lambda dy: dy * np.cos(np.sin(x))), "is the true one at output in place of x"),
-    (lambda x: (x**3, lambda dy: 3 * x * np.abs(x) * dy), "is the truth with its sign turned where it is wrong"),
-    (lambda x: (np.cos(x + 1), lambda dy: -np.sin(abs(x) + 1) * dy), "is the true one at |x| in place of x"),
+    (lambda x: (np.sin(x), lambda dy: dy * np.cos(np.sin(x))), "is the true gradient at output instead of x"),
+    (lambda x: (x**3, lambda dy: 3 * x * np.abs(x) * dy), "is the truth with the wrong sign where it is wrong"),
     (
         lambda x: (np.sin(x), lambda dy: dy * np.cos(x.astype("f4").astype(float))),
-        "is the true one at x rounded to float32",
+        "is the true gradient at x rounded to float32",
     ),
     (accumulating, "adds up: a backward that is called again returns the sum of all its calls so far"),
     (remembering, "is that of the first dy again when the backward is called with another"),
-    (random, "changes from one call of a backward to the next, with the same dy"),
-    (writing_backward, "is right for the first call of a backward, which overwrites x, and wrong when it is called again"),
-    (writing_forward, "is right once x, which the forward overwrites, is put back before the backward"),
-    (stale("first"), "is at a second point that of the first point again"),
-    (stale("last"), "is always that of the last forward, whichever forward the backward is of"),
+    (random, "changes from one call to the next, with the same arrays and the same dy"),
+    (writing_backward, "is right on the first call of a backward and wrong on the next, since the first overwrites x"),
+    (writing_forward, "is right if x, which the forward overwrites, is restored before the backward"),
+    (stale("first"), "at a second point is that of the first point again"),
 ]
 
 
@@ -692,38 +594,37 @@ NOT_SO = [
     "is 3 times the truth",
     "is 2 times the truth; 4 is the size of axis 0 of x",
     "is 2 times the truth where it is wrong, in row 0",
-    "is the truth with its sign turned",
+    "is the truth with the wrong sign",
     "is zero everywhere; the truth is not",
     "should be zero everywhere",
     "is dy itself",
     "is the truth in reverse order along axis 1",
     "is the truth shifted by 1 along axis 0, cyclically",
-    "is the truth transposed, but read in the shape of before",
-    "has the right numbers, at other places",
-    "lacks the subtraction of its mean over axis 1",
-    "lacks the subtraction of output times its own sum over axis 1",
+    "is the truth transposed and then reshaped to (3, 5)",
+    "has the right numbers in the wrong places",
+    "lacks a term: the mean of each row along axis 1 has to be subtracted",
+    NO_SECOND_TERM,
     "lacks the term dy",
-    "has the term 1/4·dy·x too much",
+    "has an extra term 1/4·dy",
     "lacks the factor output",
-    "has the factor 1 − (x)² too much",
-    "is the sum of the truth over axis 0, at every index of that axis",
-    "is the true one for the last slice of dy along axis 0 alone",
-    "is the true one for dy / x in place of dy",
-    "is the true one at |x| in place of x",
-    "is off by a number of its own in each row along axis 1",
+    "has an extra factor 1 − (x)²",
+    "is the sum of the truth over axis 0, repeated along it",
+    "is the true gradient for the last slice of dy along axis 0 alone",
+    "is the true gradient for dy without its last slice along axis 0",
+    "is the true gradient for dy / x instead of dy",
+    "is the true gradient at output instead of x",
+    "is off by a constant in each row along axis 1",
     "holds numbers of float32 only, as if that were used inside",
     "agrees with the truth to 4 digits",
-    "is the truth times a factor of its own for each entry, from 1 to 1.5",
     "is wrong only in row 0",
     "is the same whatever dy is",
-    "is not linear in dy: for 2·dy it is not twice as large",
+    "is not linear in dy",
     "adds up: a backward that is called again returns the sum of all its calls so far",
     "is that of the first dy again when the backward is called with another",
-    "is right for the first call of a backward, and wrong when it is called again",
-    "changes from one call of a backward to the next, with the same dy",
-    "is right once x, which the forward overwrites, is put back before the backward",
-    "is at a second point that of the first point again",
-    "is always that of the last forward, whichever forward the backward is of",
+    "is right on the first call of a backward and wrong on the next",
+    "changes from one call to the next, with the same arrays and the same dy",
+    "is right if x, which the forward overwrites, is restored before the backward",
+    "at a second point is that of the first point again",
 ]
 
 
@@ -751,20 +652,20 @@ def linear_but(change):
 
 IN_LINEAR = [
     (lambda dy, dx, dw, db, x, w: (dx, dw.T, db), "weight is the truth transposed"),
-    (lambda dy, dx, dw, db, x, w: (dy @ w, dw, db), "x is the true one at weight transposed in place of weight"),
-    (lambda dy, dx, dw, db, x, w: (dx, dw, dy[-1]), "bias is the true one for the last slice of dy along axis 0 alone"),
+    (lambda dy, dx, dw, db, x, w: (dy @ w, dw, db), "x is the true gradient at weight transposed instead of weight"),
+    (lambda dy, dx, dw, db, x, w: (dx, dw, dy[-1]), "bias is the true gradient for the last slice of dy along axis 0 alone"),
     (
         lambda dy, dx, dw, db, x, w: (dx, dw, dy[:-1].sum(0)),
-        "bias is the true one for all slices but the last of dy along axis 0 alone",
+        "bias is the true gradient for dy without its last slice along axis 0",
     ),
     (
         lambda dy, dx, dw, db, x, w: (dx, dw, db / 3),
-        "bias is 1/3 of the truth, as if a mean stood for a sum; 3 is the size of axis 0 of the output and of axis 0 of x",
+        "bias is 1/3 of the truth, as if a mean stood for a sum; 3 is the size of axis 0 of x and of axis 0 of output",
     ),
     (lambda dy, dx, dw, db, x, w: (dx / 2, dw / 2, db / 2), "x, of weight and of bias is 1/2 of the truth"),
     (
         lambda dy, dx, dw, db, x, w: (dy.astype("f4").astype(float) @ w.T, dw, db),
-        "x is the true one for dy rounded to float32",
+        "x is the true gradient for dy rounded to float32",
     ),
     (
         lambda dy, dx, dw, db, x, w: (dx, (x.T.astype("f4") @ dy.astype("f4")).astype(float) + 1e-40 * dw, db),
@@ -792,12 +693,14 @@ def test_two_gradients_are_swapped():
 
 def test_a_gradient_is_that_of_another_array():
     report = check(lambda x, z: (x * z * z, lambda dy: (dy * z * z, dy * z * z)), X, normal(3, 5, seed=3))
-    assert report.diagnosis == ["the gradient of z is that of x"]
+    assert report.diagnosis == ["the gradient of z is the true gradient of x"]
 
 
 def test_dy_is_overwritten():
     report = check(writing_dy, X, normal(5))
-    assert report.diagnosis == ["the gradient of w is the true one for what the backward leaves of dy, which it overwrites"]
+    assert report.diagnosis == [
+        "the gradient of w is the true gradient for what is left of dy, which the backward overwrites"
+    ]
     assert Claim(writing_dy, {"x": X, "w": normal(5)}).is_true(report.diagnosis[0])
 
 
@@ -813,9 +716,9 @@ def test_along_directions_too():
         assert report.n_directions
         assert report.diagnosis == [f"the gradient of x {what}"]
     report = check(lambda x: (softmax(x), lambda dy: softmax(x) * dy), x)
-    assert report.diagnosis == ["the gradient of x lacks the subtraction of output times its own sum over axis 1"]
+    assert report.diagnosis == [f"the gradient of x {NO_SECOND_TERM}"]
     report = check(linear_but(lambda dy, dx, dw, db, x, w: (dx, dw, dy[0])), normal(30, 30), normal(30, 31), normal(31))
-    assert report.diagnosis == ["the gradient of bias is the true one for the first slice of dy along axis 0 alone"]
+    assert report.diagnosis == ["the gradient of bias is the true gradient for the first slice of dy along axis 0 alone"]
 
 
 def test_nothing_is_said_of_a_right_backward():
@@ -852,13 +755,9 @@ def test_names_are_listed():
         (2, "2"),
         (-1, "−1"),
         (0.2, "1/5"),
-        (-2 / 3, "−2/3"),
+        (-0.5, "−1/2"),
         (sqrt(7), "√7"),
         (1 / sqrt(48), "1/√48"),
-        (sqrt(2 / pi), "√(2/π)"),
-        (1 / sqrt(2 * pi), "1/√(2π)"),
-        (1 / log(2), "1/ln 2"),
-        (-e, "−e"),
     ],
 )
 def test_constants_are_recognised(value, text):
@@ -885,19 +784,19 @@ def uneven(g):
 
 OF_ONE = {
     "doubled": (lambda g: 2 * g, "is 2 times the truth"),
-    "turned": (lambda g: -g, "is the truth with its sign turned"),
+    "turned": (lambda g: -g, "is the truth with the wrong sign"),
     "times n": (lambda g: g.shape[-1] * g, "is {n} times the truth; {n} is the size of "),
-    "over n": (lambda g: g / g.shape[-1], "is 1/{n} of the truth(, as if a mean stood for a sum)?; {n} is the size of "),
+    "over n": (lambda g: g / g.shape[-1], "is 1/{n} of the truth, as if a mean stood for a sum; {n} is the size of "),
     "times √n": (lambda g: g * sqrt(g.shape[-1]), "is √{n} times the truth; {n} is the size of "),
     "over √n": (lambda g: g / sqrt(g.shape[-1]), "is 1/√{n} of the truth; {n} is the size of "),
     "zero": (lambda g: 0 * g, "is zero everywhere; the truth is not"),
     "reversed": (lambda g: np.flip(g, -1), r"is the truth in reverse order along axis \d"),
     "shifted": (lambda g: np.roll(g, 1, -1), r"is the truth shifted by 1 along axis \d"),
-    "float32": (lambda g: g.astype("f4").astype(float), "(holds numbers of|is the true one for dy rounded to) float32"),
-    "mean added": (lambda g: g + mean(g), r"has the term 1/2 times the mean of itself over axis \d too much"),
+    "float32": (lambda g: g.astype("f4").astype(float), "(holds numbers of|is the true gradient for dy rounded to) float32"),
+    "mean added": (lambda g: g + mean(g), r"is off by a constant in each row along axis \d"),
     "row constant added": (
         lambda g: g + uneven(g),
-        r"(is off by a number of its own in each row along|lacks the subtraction of its mean over) axis \d",
+        r"(is off by a constant in each row|lacks a term: the mean of each row) along axis \d",
     ),
     "summed": (lambda g: g.sum(-1, keepdims=True) + 0 * g, r"is (the sum of the truth over axis \d|zero to rounding)"),
     "averaged": (lambda g: mean(g) + 0 * g, r"is (the mean of the truth over axis \d|zero to rounding)"),
@@ -978,14 +877,14 @@ def damaged(case, damage, rng):
         return wrong, name, OF_ONE[damage][1].format(n=shapes[name][-1])
     pattern = {
         "swapped": "are swapped",
-        "copied": f"is (that of {re.escape(other)}|dy itself)",
-        "stale": "is at a second point that of the first point again",
-        "dy added": "has the term 3/10·dy too much",
+        "copied": f"is (the true gradient of {re.escape(other)}|dy itself)",
+        "stale": "at a second point is that of the first point again",
+        "dy added": "has an extra term 0.3·dy",
         "mean for a sum": f"is 1/{y.shape[:1][0] if y.shape else 1} of the truth, as if a mean stood for a sum",
-        "last slice": "is the true one for the last (slice|row) of dy",
-        "dy overwritten": "is the true one for what the backward leaves of dy, which it overwrites",
-        "x overwritten": f"is right for the first call of a backward, which overwrites {re.escape(name)}, and wrong",
-        "squared": "is not linear in dy: as if dy were squared",
+        "last slice": "is the true gradient for the last slice of dy",
+        "dy overwritten": "is the true gradient for what is left of dy, which the backward overwrites",
+        "x overwritten": f"is right on the first call .*, since the first overwrites {re.escape(name)}",
+        "squared": "is not linear in dy: .* as if dy were squared",
         "rectified": "is not linear in dy: what is negative in dy does not count",
         "dy ignored": "is the same whatever dy is",
     }[damage]

@@ -1,5 +1,8 @@
 """What a report says, and that it says the same again."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -25,6 +28,14 @@ def scaled(*factors):
 RIGHT = check(scaled(1, 1), normal(3, 5), normal(3, 5))
 WRONG = check(scaled(1, 2), normal(3, 5), normal(3, 5))
 UNSURE = check(lambda x: (abs(x), lambda dy: dy * np.sign(x)), normal(3, 5), truth="complex")
+
+
+def test_the_modules_that_few_need_are_there_all_the_same():
+    code = "import gradcheck; print(gradcheck.mutation.score.__name__, gradcheck.strategies.arrays.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "score arrays\n"
+    with pytest.raises(AttributeError, match="no attribute 'mutations'"):
+        gradcheck.mutations  # noqa: B018
 
 
 def test_the_public_names():

@@ -243,6 +243,57 @@ def test_a_right_backward_is_not_accused_on_many_seeds(place):
     never_accused(*{**PLACES, **HOPELESS}[place], seeds=range(200, 1200))
 
 
+# Against differences, which see less.
+
+
+SEEN_BY_DIFFERENCES = [
+    "layer norm",
+    "layer norm, no eps",
+    "layer norm, rows of spread 1e-6",
+    "layer norm, rows of spread 1e3",
+    "softmax",
+    "softmax of ±700 alone",
+    "softmax at 1e4",
+    "softmax of ties",
+    "softmax with masked slots",
+    "log-softmax at 1e4",
+    "attention",
+    "silu",
+    "silu at ±700",
+    "linear",
+    "linear, zero bias",
+    "linear, scales far apart",
+    "relu",
+    "relu at exact 0",
+    "relu, all negative",
+    "relu of zeros",
+    "the largest",
+    "an output of 1e-8",
+    "an output of 1e300",
+    "an output of zeros",
+    "x itself",
+    "a view of x",
+    "a minimum above 0",
+]
+
+
+@pytest.mark.parametrize("place", {**PLACES, **HOPELESS})
+def test_a_right_backward_is_not_accused_by_differences(place):
+    verdicts = never_accused(*{**PLACES, **HOPELESS}[place], seeds=range(2), truth="difference")
+    assert verdicts["pass"] or place not in SEEN_BY_DIFFERENCES
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", {**PLACES, **HOPELESS})
+def test_a_right_backward_is_not_accused_by_differences_on_many_seeds(place, capsys):
+    seeds = range(1000)
+    verdicts = never_accused(*{**PLACES, **HOPELESS}[place], seeds=seeds, truth="difference")
+    with capsys.disabled():
+        print(f"\n{place}: {verdicts['pass']} pass, {verdicts['inconclusive']} inconclusive")
+    if place in SEEN_BY_DIFFERENCES:
+        assert verdicts["pass"] > 0.8 * len(seeds), verdicts
+
+
 # Gradients that are truly zero.
 
 
