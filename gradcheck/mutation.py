@@ -39,6 +39,7 @@ from gradcheck.mutants import Mutant, Source
 from gradcheck.report import Report, one_line
 from gradcheck.subject import said, title_of
 
+RAISES = "it raises "
 DRAWS = 8  # of arrays; what is wrong for some shapes only needs several
 Test: TypeAlias = Callable[[Any], str]  # of a mutant: what gives it away, "" if nothing does
 
@@ -76,13 +77,14 @@ class Score:
 
     @property
     def vacuous(self) -> bool:
-        """Does the check let every wrong version pass?"""
-        return not self.killed
+        """Does the check let every wrong version pass, but those that raise by themselves?"""
+        return all(tried.killed_by.startswith(RAISES) for tried in self.killed)
 
     def __str__(self) -> str:
         lines = [f"{self.title}: {len(self.killed)} of {len(self.mutants)} mutants killed"]
         if self.vacuous:
             lines[0] += f"\nthe check is vacuous: it passes {self.title} and every wrong version of its backward alike"
+            lines[0] += " that does not raise by itself" if self.killed else ""
         made, killed = (Counter(each.mutant.kind for each in these) for these in (self.mutants, self.killed))
         lines += [f"  {killed[kind]:>4} of {made[kind]:<4} {kind}" for kind in made]
         lines += ["survivors:"] if self.survivors else []
@@ -162,8 +164,10 @@ def outcome_of(
     arrays: Sequence[Any] = made if isinstance(made, tuple | list) else (made,)
     try:
         outcome = check(op, *arrays, **options)
-    except Exception as error:
+    except AssertionError as error:
         return "fail", one_line(said(error))
+    except Exception as error:
+        return "fail", one_line(f"{RAISES}{said(error)}")
     if isinstance(outcome, Report):
         return outcome.verdict, in_short(outcome)
     if outcome is not None and not isinstance(outcome, bool | np.bool_):

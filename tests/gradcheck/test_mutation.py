@@ -311,6 +311,22 @@ def test_a_check_may_answer_in_any_of_these_ways(kind):
     assert score(square, numbers, CHECKS[kind]).ratio == 1
 
 
+def test_a_check_that_only_notices_what_raises_by_itself_is_vacuous():
+    def op(x, w):
+        def backward(dy):
+            return dy @ w.T, x.T @ dy
+
+        return x @ w, backward
+
+    def runs(op, x, w):
+        op(x, w)[1](np.ones((3, 2)))
+
+    found = score(op, lambda rng: (rng.normal(size=(3, 5)), rng.normal(size=(5, 2))), runs)
+    assert found.killed
+    assert found.vacuous
+    assert "that does not raise by itself" in str(found)
+
+
 def test_what_killed_a_mutant_is_said():
     killed_by = {tried.mutant.after: tried.killed_by for tried in score(square, numbers).mutants}
     assert killed_by["return -(2 * x * dy)"].startswith("the gradient of x: 15 of 15 entries are wrong")
