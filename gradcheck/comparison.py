@@ -19,6 +19,8 @@ from gradcheck.truth import COMPLEX_STEP, DIFFERENCES, UNKNOWN, ComplexSteps, Kn
 
 NEGLIGIBLE = 1e-12  # of its natural size: a truth so small may be rounding alone
 NOISE_OF_ZERO = 1e-9  # at most, of its natural size
+JUMP = 1e-3  # of a gradient
+UNKNOWN_SLOPE = "at some entries differences find no slope, for the forward jumps there, or is rounded too coarsely"
 MOST_CONFIRMATIONS = 30  # of wrong entries, in one array
 
 
@@ -37,6 +39,7 @@ class Block:
     bar: float
     known: Known
     layout_bar: float
+    jumps: bool  # when the arrays move in their last places
     judgement: Judgement
 
     @property
@@ -114,7 +117,7 @@ def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:
                 wide = bar
             elif judgement.n_wrong:
                 bar, judgement = wide, judge(actual, truth, wide + doubt, zero, resolution, size)
-            blocks.append(Block(i, k, actual, truth, bar, known[k][i], wide, judgement))
+            blocks.append(Block(i, k, actual, truth, bar, known[k][i], wide, wander > JUMP * largest(truth), judgement))
     return blocks
 
 
@@ -179,8 +182,13 @@ def verdicts(runs: Runs, blocks: Sequence[Block], excused: set[int], named: dict
                 seen = f"{n_wrong} of {len(runs.directions[i])} directions show it"
                 yield Finding("fail", f"the gradient of {name} is wrong, for one at {place(entry.index)}: {seen}")
         elif any(block.judgement.verdict == "inconclusive" for block in own):
-            power = max(block.judgement.power for block in own)
-            yield Finding("inconclusive", f"the gradient of {name}: a relative error of {power:.1g} would not be seen")
+            least = max(own, key=lambda block: block.judgement.power)
+            text = f"the gradient of {name}: a relative error of {least.judgement.power:.1g} would not be seen"
+            if any(np.isinf(block.known.doubt).any() for block in own):
+                text = f"the gradient of {name}: {UNKNOWN_SLOPE}"
+            elif least.jumps:
+                text += ": it jumps when the arrays move in their last places, as where numbers tie"
+            yield Finding("inconclusive", text)
         elif runs.skip[i].size and all(block.judgement.is_zero for block in own):
             yield Finding("pass", f"the gradient of {name} is zero to rounding")
         n_kinks = max(block.known.n_kinks for block in own)

@@ -103,8 +103,9 @@ def studied(seeds):
                 return run(given)
 
             with np.errstate(all="ignore"):
-                truth = by_complex_step(run, arrays, directions, dys)
-                near = [by_complex_step(run, nudged(arrays, rng), directions, dys, 1 + rng.random()) for _ in range(3)]
+                stretches = (1.0, *(1 + rng.random(8)))
+                truth = np.median([by_complex_step(run, arrays, directions, dys, stretch) for stretch in stretches])
+                near = [by_complex_step(run, nudged(arrays, rng), directions, dys, 1 + rng.random()) for _ in range(9)]
                 (found,) = slopes_along(counted, arrays, directions, [dys])
             if not np.isfinite(truth) or several_kinks_meet(name, arrays, directions) or is_a_jump(run, arrays, dys, truth):
                 continue
@@ -143,7 +144,7 @@ def test_the_bar_is_never_too_small():
 
 @pytest.mark.long
 def test_the_bar_is_never_too_small_on_many_restrictions(capsys):
-    study = studied(range(1000, 1310))
+    study = studied(range(3000, 3330))
     with capsys.disabled():
         print(f"\n{study}")
     assert study.n >= 5000
@@ -155,7 +156,7 @@ def test_a_bar_that_is_too_small_would_be_seen(monkeypatch, divided_by):
     """Ten times the bound, as the bar is, has a margin; a hundredth of it has none."""
     monkeypatch.setattr("gradcheck.differences.CAUTION", 10.0 / divided_by)
     study = studied(range(12))
-    assert study.too_small or study.nothing_said > 0.1 * study.n, study
+    assert len(study.too_small) > 3, study
 
 
 # The complex step is not the only judge: sixty digits, of the references that share nothing with the operations.
