@@ -19,9 +19,11 @@ from gradcheck.truth import COMPLEX_STEP, DIFFERENCES, UNKNOWN, ComplexSteps, Kn
 
 NEGLIGIBLE = 1e-12  # of its natural size: a truth so small may be rounding alone
 NOISE_OF_ZERO = 1e-9  # at most, of its natural size
+CERTAIN = 1e-3  # of a truth: it moves by less, and is no rounding of what cancels
 JUMP = 1e-3  # of a gradient
 UNKNOWN_SLOPE = "at some entries differences find no slope, for the forward jumps there, or is rounded too coarsely"
-MOST_CONFIRMATIONS = 30  # of wrong entries, in one array
+MOST_CONFIRMATIONS = 30  # of wrong entries, in one array,
+FEW_CONFIRMATIONS = 4  # where they are dear
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:
             size, zero = own.smallest_weight * entry, own.smallest_weight * natural / stretch
             if runs.truth is DIFFERENCES and natural == 0:  # outputs of 0, which move by less than their doubt
                 zero = sum(float(np.abs(dy).sum()) for dy in cotangents[k])
+            if runs.truth is COMPLEX_STEP and truth.any() and wander <= CERTAIN * largest(own.summed(truth)):
+                zero = size  # small, but no rounding: it stays the same when the last places move
             resolution = max(RESOLUTION, 2 * rtol, 2 * over(rtol * largest(truth), size))
             judgement = judge(actual, truth, bar + doubt, zero, resolution, size)
             if not (may_be_zero or judgement.is_zero):
@@ -204,7 +208,7 @@ def first_confirmed(runs: Runs, blocks: Sequence[Block]) -> tuple[Entry, str | N
         wrong_entries(runs, blocks, int(direction)) for direction in np.argsort(-worst, kind="stable") if worst[direction]
     )
     excuses = []
-    for entry in islice(suspects, MOST_CONFIRMATIONS):
+    for entry in islice(suspects, MOST_CONFIRMATIONS if runs.truth is COMPLEX_STEP else FEW_CONFIRMATIONS):
         why = excuse_of(runs, entry.seen)
         if why is None:
             return entry, None

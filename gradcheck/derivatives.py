@@ -76,7 +76,7 @@ def by_complex_step(run: Any, x: Array, direction: Array, slopes: Slopes | None)
     outputs, _ = run([x])
     rounding = UNIT * float(abs(outputs[0])) * (largest(direction) / (largest(x) or 1.0))
     bar = MARGIN * (max(abs(each - value) for each in nearby) + UNIT * abs(value) + rounding)
-    if slopes is None or not slopes.allow(value, bar):
+    if slopes is None or slopes.differ or not slopes.allow(value, bar):
         raise ComplexUnsafeError(f"it gives {value:.6g}, and differences {slopes or 'no slope'}")
     return Derivative(value, bar, "complex step")
 

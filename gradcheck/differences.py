@@ -32,8 +32,9 @@ FINEST_STEP = 2.0**-46
 PROBE_RATIO = 1024
 PROBE_NOISE = 0.05
 CAUTION = 10.0
-NOISE_STEPS = (1.3 * 2.0**-44, 1.3 * 2.0**-24, 1.84 * 2.0**-24)  # at the finer ones a part may stand still, as in float32
-WIDE_NOISE_STEPS = (1.3 * 2.0**-14, 1.3 * 2.0**-9)  # where all stands still, as in float16
+# At the finest a part may stand still, as in float32. One step may be as long as so many roundings, and then be silent.
+NOISE_STEPS = ((1.3 * 2.0**-44,), (1.3 * 2.0**-24, 1.84 * 2.0**-24))
+WIDE_NOISE_STEPS = ((1.3 * 2.0**-14,), (1.3 * 2.0**-9,))  # where all stands still, as in float16
 MOST_NOISE = 2.0**-9  # of the outputs; what is louder than float16 is no noise
 SILENCE = 1e-6  # of the moves; the roundings of what stands still at the finer steps are larger
 NOISE_POINTS = np.arange(-3, 4)
@@ -67,7 +68,8 @@ class Line:
             if t == 0:
                 raise
             return np.full(self.here.shape, np.nan)
-        return flattened(outputs)
+        there = flattened(outputs)
+        return there if t == 0 or there.shape == self.here.shape else np.full(self.here.shape, np.nan)
 
     def at(self, t: float) -> Array:
         """φ(t) − φ(0), NaN where an output that counts is no number."""
@@ -88,18 +90,19 @@ class Line:
         """The deviation of φ by its rounding: at the finest steps at which it moves, and the loudest of all."""
         quiet, loud = np.zeros(len(self.weights)), np.zeros(len(self.weights))
         still = np.ones(len(self.weights), bool)
-        for step in (*NOISE_STEPS, *WIDE_NOISE_STEPS):
-            if step in WIDE_NOISE_STEPS and not still.any():
+        for steps in (*NOISE_STEPS, *WIDE_NOISE_STEPS):
+            if steps in WIDE_NOISE_STEPS and not still.any():
                 break
-            table = np.stack([self.at(step * i) for i in NOISE_POINTS])
-            found, unheard = deviation(table), still.copy()
-            if step == WIDE_NOISE_STEPS[-1]:  # still on one side alone: a kink close by, which looks like noise
-                self.bends = still & (table[NOISE_POINTS < 0].any(0) != table[NOISE_POINTS > 0].any(0))
+            tables = np.stack([[self.at(step * i) for i in NOISE_POINTS] for step in steps])
+            found, unheard = np.max([deviation(table) for table in tables], axis=0), still.copy()
+            if steps == WIDE_NOISE_STEPS[-1]:  # still on one side alone: a kink close by, which looks like noise
+                left, right = (tables[:, side].any((0, 1)) for side in (NOISE_POINTS < 0, NOISE_POINTS > 0))
+                self.bends = still & (left != right)
             quiet = np.where(still, np.maximum(quiet, found), quiet)
-            loud = np.where(still | (step in NOISE_STEPS), np.maximum(loud, found), loud)
-            still &= (np.diff(table, axis=0) != 0).mean(0) < 0.4
-            if step in WIDE_NOISE_STEPS:  # a step may happen to be as long as so many roundings, which are then silent
-                still |= unheard & (found <= SILENCE * np.abs(table).max(0))
+            loud = np.where(still | (steps in NOISE_STEPS), np.maximum(loud, found), loud)
+            still &= (np.diff(tables, axis=1) != 0).mean((0, 1)) < 0.4
+            if steps in WIDE_NOISE_STEPS:
+                still |= unheard & (found <= SILENCE * np.abs(tables).max((0, 1)))
         most = MOST_NOISE * lengths(self.weights * np.where(self.moved, self.here, 0))
         return np.minimum(quiet, most), np.minimum(loud, most)
 
@@ -107,18 +110,18 @@ class Line:
         """None where nothing can be said: φ is no number beside the point, jumps there, or is so loud at some steps that its
         slope at finer ones is another."""
         quiet, loud = self.noise()
-        steps, jumps = self.ladder(COARSEST_STEP, quiet), np.zeros(len(self.weights), bool)
+        steps, probes = self.ladder(COARSEST_STEP, quiet), []
         probe = steps[-1]
         while probe > FINEST_STEP and (quiet < PROBE_NOISE * self.moves(probe)).any():
-            (middle, doubt), before = settled(*self.centres(steps, quiet)), self.moves(probe)
+            middle, doubt = settled(*self.centres(steps, quiet))
             probe /= PROBE_RATIO
+            probes.append(probe)
             (slope,), (error,) = self.centres([probe], quiet)
             heard = error * probe < PROBE_NOISE * self.moves(probe)
-            jumps = np.where(heard, self.moves(probe) > before / 2, jumps)
             if (heard & (np.abs(slope - middle) > doubt + CAUTION * error)).any():
                 steps += self.ladder(PROBE_RATIO / 2 * probe, quiet)
                 probe = steps[-1]
-        lost = jumps | self.bends & (quiet > 0) | restless(*self.centres(steps, quiet))
+        lost = self.jumps([*steps, *probes], quiet) | self.bends & (quiet > 0) | restless(*self.centres(steps, quiet))
         by_quiet, by_loud = (self.slopes_at(steps, noise) for noise in (quiet, loud))
         return [None if nothing else agreed(a, b) for a, b, nothing in zip(by_quiet, by_loud, lost, strict=True)]
 
@@ -157,6 +160,17 @@ class Line:
             rounding = np.maximum(self.rounding(2 * h), self.rounding(-2 * h))
             errors.append(1.5 * np.maximum(noise * np.maximum(1, over(rounding, CAUTION * here)), rounding) / h)
         return np.stack(values), np.stack(errors)
+
+    def jumps(self, steps: Sequence[float], noise: Array) -> Array:
+        """Does φ move nearly as far at the finest step at which it is heard as at one that is 64 times as wide?"""
+        jumps, open_ = np.zeros(len(self.weights), bool), np.ones(len(self.weights), bool)
+        for h in sorted(steps):
+            if h > COARSEST_STEP / 64 or not open_.any():
+                break
+            heard = open_ & (self.centres([h], noise)[1][0] * h < PROBE_NOISE * self.moves(h))
+            jumps |= heard & (self.moves(h) > self.moves(64 * h) / 2)
+            open_ &= ~heard
+        return jumps
 
     def moves(self, h: float) -> Array:
         return np.maximum(np.abs(self.at(h)), np.abs(self.at(-h)))

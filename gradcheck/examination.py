@@ -59,6 +59,8 @@ class Examination:
     def look(self) -> Iterator[Finding]:
         first = first_run(self.subject, self.rng)
         yield from self.outputs_without_slope(first)
+        for what in self.subject.unseen:
+            yield Finding("pass", f"{what}, and no gradient of it is checked: only arrays are")
         if self.truth == "difference":
             runs, findings = self.compared_with(DIFFERENCES, first)
         else:
@@ -132,6 +134,8 @@ class Examination:
             outputs=runs.outputs,
             gradients=runs.gradients[0],
             rounding=rounding,
+            given=self.subject.arrays,
+            rtol=self.rtol,
             repeat_rtol=self.repeat_rtol,
             output_bars=[
                 bar(y, [near.outputs[i] for near in runs.nearby], cancelled(y)) for i, y in enumerate(runs.outputs)

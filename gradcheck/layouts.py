@@ -22,6 +22,13 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+def copy_as(array: Array, given: Array) -> Array:
+    """The numbers of one array in the order of memory of another."""
+    copy = np.empty_like(given, dtype=array.dtype)
+    copy[...] = array
+    return copy
+
+
 def read_only_arrays(run: Ordinary) -> Iterator[Finding]:
     arrays, dys = copies(run.arrays), copies(run.dys)
     for array in (*arrays, *dys):
@@ -30,11 +37,17 @@ def read_only_arrays(run: Ordinary) -> Iterator[Finding]:
 
 
 def other_layouts(run: Ordinary) -> Iterator[Finding]:
+    as_given = [copy_as(array, given) for array, given in zip(run.arrays, run.given, strict=True)]
+    if not all(array.flags.c_contiguous for array in as_given):
+        yield from compared(run, "arrays in the layout in which they were given", as_given, copies(run.dys))
     for name, layout in LAYOUTS.items():
         arrays, dys = [layout(array) for array in run.arrays], [layout(dy) for dy in run.dys]
         yield from compared(run, f"{name} arrays", arrays, dys)
         yield from compared(run, f"{name} arrays beside an ordinary dy", arrays, copies(run.dys))
         yield from compared(run, f"ordinary arrays beside a {name} dy", copies(run.arrays), dys)
+    for first in (0, 1) if len(run.arrays) > 1 else ():
+        mixed = [array.copy(order="F" if i % 2 == first else "C") for i, array in enumerate(run.arrays)]
+        yield from compared(run, "column-major arrays beside others", mixed, copies(run.dys))
 
 
 def zero_strides(run: Ordinary) -> Iterator[Finding]:
@@ -47,6 +60,8 @@ def zero_strides(run: Ordinary) -> Iterator[Finding]:
     yield from zero_strides_of(run, arrays, dys)
     one_number = [np.broadcast_to(dy.reshape(-1)[0], dy.shape) if dy.size else dy.copy() for dy in run.dys]
     yield from zero_strides_of(run, copies(run.arrays), one_number)
+    one_a_row = [np.broadcast_to(dy[..., :1], dy.shape) if dy.ndim else dy.copy() for dy in run.dys]
+    yield from zero_strides_of(run, copies(run.arrays), one_a_row)
 
 
 def zero_strides_of(run: Ordinary, arrays: Sequence[Array], dys: Sequence[Array]) -> Iterator[Finding]:
@@ -59,9 +74,10 @@ def zero_strides_of(run: Ordinary, arrays: Sequence[Array], dys: Sequence[Array]
     except Exception as error:
         yield Finding("pass", f"refuses arrays of equal slices: {said(error)}")
         return
-    output_bars = [bar_of(y, furthest(y, [near[i] for near, _ in runs]), 0, run.repeat_rtol) for i, y in enumerate(outputs)]
+    rtol = max(run.repeat_rtol, run.rtol)
+    output_bars = [bar_of(y, furthest(y, [near[i] for near, _ in runs]), 0, rtol) for i, y in enumerate(outputs)]
     gradient_bars = [
-        run.gradient_bars[i] + bar_of(gradient, furthest(gradient, [near[i] for _, near in runs]), 0, run.repeat_rtol)
+        run.gradient_bars[i] + bar_of(gradient, furthest(gradient, [near[i] for _, near in runs]), 0, rtol)
         for i, gradient in enumerate(gradients)
     ]
     yield from compared(run, "zero-stride arrays", arrays, dys, (outputs, output_bars), (gradients, gradient_bars))

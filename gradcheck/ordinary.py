@@ -14,6 +14,8 @@ from gradcheck.subject import Array, Subject
 class Ordinary:
     """The ordinary run that every probe is compared with.
 
+    given          the arrays as they came, in their own layout
+    rtol           of the check
     repeat_rtol    how far runs with the same numbers may differ besides, relative to the largest entry
     rounding       f of each gradient, which bounds the difference between two runs of the same code on the same arrays
     output_bars    what another layout, in whose sums the terms come in another order, may change
@@ -26,6 +28,8 @@ class Ordinary:
     dys: Sequence[Array]
     outputs: Sequence[Array]
     gradients: Sequence[Array]
+    given: Sequence[Array]
+    rtol: float
     repeat_rtol: float
     rounding: Sequence[float]
     output_bars: Sequence[float]

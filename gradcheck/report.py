@@ -90,7 +90,7 @@ class Report:
     def __str__(self) -> str:
         if self.sensitivity:
             power = self.sensitivity
-        elif not self.n_entries:
+        elif not self.n_entries and self.power == 0:
             power = "nothing to compare"
         elif self.power < float("inf"):
             power = f"errors above {self.power:.1g} of a gradient's largest entry would show"
@@ -99,9 +99,11 @@ class Report:
         entries = f"{self.n_entries:,} entries" if self.n_directions else f"{self.n_entries} entries"
         along = f" along {self.n_directions} directions" if self.n_directions else ""
         evaluations = f", {self.n_evaluations} forward evaluations" if self.n_evaluations else ""
-        lines = [f"{self.verdict.upper()} {self.title}: {entries}{along} against {self.against}{evaluations}, {power}"]
+        lines = [
+            f"{self.verdict.upper()} {one_line(self.title)}: {entries}{along} against {self.against}{evaluations}, {power}"
+        ]
         if self.worst:
-            lines.append(f"  worst  {self.worst}")
+            lines.append(f"  worst  {one_line(str(self.worst))}")
         lines += [f"  diagnosis: {one_line(sentence)}" for sentence in self.diagnosis]
         lines += [f"  {one_line(str(finding))}" for finding in self.findings]
         if len(lines) > MOST_LINES:

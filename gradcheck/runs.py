@@ -97,6 +97,7 @@ def first_run(subject: Subject, rng: np.random.Generator) -> FirstRun:
         raise InconclusiveError("returns a complex output for real arrays")
     cotangents = [dense(outputs, scale, rng) for scale in COTANGENT_SCALES]
     cotangents.append([np.abs(dy) for dy in dense(outputs, 1.0, rng)])
+    cotangents.append([-dy for dy in cotangents[-1]])
     cotangents.append([dy * (rng.random(dy.shape) < 0.5) for dy in cotangents[0]])
     if len(outputs) > 1:  # so that a small output does not hide behind a large one
         cotangents += one_output_at_a_time(cotangents[0])

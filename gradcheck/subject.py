@@ -25,8 +25,8 @@ class Subject:
     cotangent an output to one gradient an array.
 
     `constants` are the integer and boolean arrays by name, which every run is given as they are; `others` says of every
-    argument that is no floating array what it is. Where `parameters` is
-    given, the last arrays are theirs; backward(dys, from_zero=False) adds to what `.grad` holds.
+    argument that is no floating array what it is, and `unseen` of those that hold floating numbers nevertheless. Where
+    `parameters` is given, the last arrays are theirs; backward(dys, from_zero=False) adds to what `.grad` holds.
     """
 
     title: str
@@ -37,6 +37,7 @@ class Subject:
     constants: tuple[tuple[str, Array], ...] = ()
     parameters: tuple[Any, ...] = ()
     others: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
 
 class GradientCountError(Exception):
@@ -92,6 +93,7 @@ def subject_of_op(
         run=run,
         constants=tuple((names[slot], array) for slot, array in arrays.items() if slot not in floating),
         others=tuple(f"{names[slot]} is {kind_of(given[slot])}" for slot in names if slot not in floating),
+        unseen=tuple(f"{names[slot]} is {kind_of(given[slot])}" for slot in names if holds_floating_numbers(given[slot])),
     )
 
 
@@ -151,6 +153,7 @@ def subject_of_layer(layer: Layer, args: Sequence[Any], options: dict[str, Any])
         run=run,
         constants=inputs.constants,
         others=inputs.others,
+        unseen=inputs.unseen,
         parameters=tuple(parameters.values()),
     )
 
@@ -166,6 +169,14 @@ def parameters_put_back(parameters: Sequence[Any]) -> Iterator[None]:
     finally:
         for parameter, value, grad in kept:
             parameter.value, parameter.grad = value, grad
+
+
+def holds_floating_numbers(value: Any) -> bool:
+    """Without being an array, so that no gradient of it is checked."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    within = value if isinstance(value, list | tuple) else ()
+    return isinstance(value, np.floating) or any(isinstance(each, np.ndarray) and each.dtype.kind == "f" for each in within)
 
 
 def kind_of(value: Any) -> str:

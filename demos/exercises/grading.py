@@ -57,7 +57,9 @@ def loaded(name: str, path: str, source: bytes) -> Callable[..., Any]:
     module.__file__ = path
     try:
         exec(compile(source, path, "exec", dont_inherit=True), vars(module))
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a file may raise what it likes
         raise NotYetError(located(error, path)) from error
     function = getattr(module, name, None)
     if not callable(function):
@@ -72,9 +74,9 @@ def judge(trial: Trial, function: Callable[..., Any], path: str) -> None:
     try:
         compare_forwards(own.with_arrays({name: array.copy() for name, array in case.arrays.items()}), case)
         report = checked(own)
-    except NotYetError:
+    except (NotYetError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise NotYetError(located(error, path)) from error
     if report.verdict == "fail" or (report.verdict == "inconclusive" and checked(case).verdict == "pass"):
         raise NotYetError("\n  ".join(faults(report)))

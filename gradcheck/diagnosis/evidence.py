@@ -14,6 +14,7 @@ from gradcheck.side_effects import changed, names_of
 from gradcheck.subject import Array, gradients_of
 
 SAME = 1e-10  # of the largest entry: between two results that should be the same
+FAR = 5.0  # times what is the same
 MOST_DERIVATIVES = 3000  # that are asked for in all
 
 
@@ -38,6 +39,12 @@ class Gradient:
         """Are the bars so narrow that what agrees within them does not do so by chance?"""
         finite = np.isfinite(self.truths).all() and np.isfinite(self.bars).all()
         return bool(finite and (self.bars <= RESOLUTION * np.abs(self.truths)).any())
+
+    @property
+    def is_far(self) -> bool:
+        """Are the errors so far beyond the bars that what is nearly the truth does not explain them?"""
+        tolerance = self.bars + SAME * np.abs(self.truths).max(1, initial=0.0, keepdims=True)
+        return bool((~(distance(self.along, self.truths) <= FAR * tolerance)).any())
 
     @cached_property
     def along(self) -> Array:

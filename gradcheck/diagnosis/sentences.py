@@ -50,7 +50,7 @@ def diagnosis_of(runs: Runs, blocks: Sequence[Block], excused: set[int]) -> list
         explained = {gradient.name for pair in swapped for gradient in pair}
         wrong = [own for own in evidence.gradients if own.is_wrong]
         for own in wrong or evidence.gradients:
-            hypotheses = (HYPOTHESES if own.is_sharp else OF_BLUNT) if wrong else [calls.stale]
+            hypotheses = (HYPOTHESES if own.is_sharp and own.is_far else OF_BLUNT) if wrong else [calls.stale]
             what = next(filter(None, (said_by(hypothesis, evidence, own) for hypothesis in hypotheses)), None)
             if what and own.name not in explained:
                 said.setdefault(what, []).append(own.name)

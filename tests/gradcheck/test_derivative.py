@@ -108,6 +108,14 @@ def test_at_the_end_of_a_domain_there_is_no_derivative():
     assert np.isnan(found.value) and found.error_bar == np.inf
 
 
+@pytest.mark.parametrize("f", [lambda x: np.maximum(x, 0), lambda x: np.where(x.real > 0, x, 0), np.abs])
+def test_at_a_kink_the_bar_reaches_both_slopes(f):
+    found = derivative(f, np.array(0.0), np.array(1.0))
+    assert found.method == "differences"
+    low, high = (-1, 1) if f is np.abs else (0, 1)
+    assert found.value - found.error_bar <= low + 1e-9 and found.value + found.error_bar >= high - 1e-9
+
+
 def test_numbers_are_taken_for_arrays():
     assert derivative(math.sin, 1.0, 1).value == pytest.approx(math.cos(1), rel=1e-9)
     assert derivative(np.sin, 1.0, 1.0).method == "complex step"

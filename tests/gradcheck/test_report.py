@@ -30,6 +30,27 @@ WRONG = check(scaled(1, 2), normal(3, 5), normal(3, 5))
 UNSURE = check(lambda x: (abs(x), lambda dy: dy * np.sign(x)), normal(3, 5), truth="complex")
 
 
+def test_names_of_many_lines_stay_in_their_lines():
+    def op(x):
+        return x * x, lambda dy: 2 * x * dy
+
+    op.__name__ = "a\n" * 40
+    assert len(str(check(op, normal(3))).splitlines()) == 2
+
+
+def test_numbers_that_are_no_arrays_are_noted():
+    report = check(lambda x, w, s: (s * x * w[0], lambda dy: s * dy * w[0]), normal(3), [normal(3)], np.float64(2))
+    assert report.ok
+    assert [str(finding) for finding in report.findings] == [
+        "note: w is a list, and no gradient of it is checked: only arrays are",
+        "note: s is a float64, and no gradient of it is checked: only arrays are",
+    ]
+
+
+def test_an_empty_check_says_that_there_is_nothing_to_compare():
+    assert "nothing to compare" in str(check(lambda x: (x * x, lambda dy: 2 * x * dy), np.ones((0, 3))))
+
+
 def test_the_modules_that_few_need_are_there_all_the_same():
     code = "import gradcheck; print(gradcheck.mutation.score.__name__, gradcheck.strategies.arrays.__name__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

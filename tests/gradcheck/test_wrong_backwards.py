@@ -733,6 +733,28 @@ STATE = {
     "a random forward": random_forward,
 }
 
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_rectified_dy_of_a_single_number_is_seen(seed):
+    assert check(lambda x: ((x * x).sum(), lambda dy: 2 * x * np.maximum(dy, 0)), np.ones(3), seed=seed).verdict == "fail"
+    assert check(lambda x: ((x * x).sum(), lambda dy: 2 * x * np.minimum(dy, 0)), np.ones(3), seed=seed).verdict == "fail"
+
+
+SMALL_BESIDE = {
+    "a sum with 1": (lambda x: (1 + x, lambda dy: -dy), 1e-14),
+    "a sum with 1e15": (lambda x: (1e15 + x.sum(), lambda dy: -dy * np.ones_like(x)), 1.0),
+    "a gain": (lambda x: (np.ones((7, 5)) + x[0] * np.tanh(np.ones((7, 5))), lambda dy: 0 * x), 1e-13),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_BESIDE)
+def test_a_gradient_that_is_certain_does_not_pass_as_zero_to_rounding(name):
+    """It lies within the rounding of its output, but the complex step knows it."""
+    op, size = SMALL_BESIDE[name]
+    report = check(op, size * np.random.default_rng(0).normal(size=(3, 5)))
+    assert report.verdict != "pass", report
+
+
 # These say so themselves, and gradcheck adds when.
 RAISE = {
     "where dy is zero": (raises_for_zero, "dy is zero", "a backward for dy = 0"),
