@@ -32,9 +32,11 @@ FINEST_STEP = 2.0**-46
 PROBE_RATIO = 1024
 PROBE_NOISE = 0.05
 CAUTION = 10.0
-# At the finest a part may stand still, as in float32. One step may be as long as so many roundings, and then be silent.
-NOISE_STEPS = ((1.3 * 2.0**-44,), (1.3 * 2.0**-24, 1.84 * 2.0**-24))
-WIDE_NOISE_STEPS = ((1.3 * 2.0**-14,), (1.3 * 2.0**-9,))  # where all stands still, as in float16
+# At the finest a part may stand still, as in float32. A step may happen to be as long as so many roundings, and silent then;
+# none is a simple multiple of another.
+NOISE_STEPS = ((1.3028 * 2.0**-44,), (1.3028 * 2.0**-24, 1.8393 * 2.0**-24))
+# Where all stands still, as in float16; several, for in float32 much is silent.
+WIDE_NOISE_STEPS = ((1.4656 * 2.0**-14, 1.1937 * 2.0**-13, 1.7549 * 2.0**-12), (1.618 * 2.0**-9,))
 MOST_NOISE = 2.0**-9  # of the outputs; what is louder than float16 is no noise
 SILENCE = 1e-6  # of the moves; the roundings of what stands still at the finer steps are larger
 NOISE_POINTS = np.arange(-3, 4)
@@ -58,6 +60,7 @@ class Line:
         self.moved = np.zeros(self.here.shape, bool)
         self.bends = np.zeros(len(self.weights), bool)
         self.changes = {0.0: np.zeros(len(self.weights))}
+        self.roundings: dict[float, Array] = {}  # until another output moves
         self.sizes = {0.0: np.where(self.numbers, np.abs(self.here), 0)}
 
     def outputs_at(self, t: float) -> Array:
@@ -79,12 +82,17 @@ class Line:
             lost = (self.weights != 0) @ ~np.isfinite(there)
             self.changes[t] = np.where(lost, np.nan, self.weights @ changes)
             self.sizes[t] = np.where(self.numbers, np.maximum(np.abs(there), np.abs(self.here)), 0) + SMALLEST_NUMBER
-            self.moved |= changes != 0
+            if ((changes != 0) & ~self.moved).any():
+                self.moved |= changes != 0
+                self.roundings.clear()
         return self.changes[t]
 
     def rounding(self, t: float) -> Array:
         """Half a unit of every output that moves anywhere on the line: it may stand still between two roundings."""
-        return UNIT_ROUNDING * lengths(self.weights * np.where(self.moved, self.sizes[t], 0)) + self.smallest_rounding
+        if t not in self.roundings:
+            sizes = lengths(self.weights * np.where(self.moved, self.sizes[t], 0))
+            self.roundings[t] = UNIT_ROUNDING * sizes + self.smallest_rounding
+        return self.roundings[t]
 
     def noise(self) -> tuple[Array, Array]:
         """The deviation of φ by its rounding: at the finest steps at which it moves, and the loudest of all."""
@@ -101,7 +109,7 @@ class Line:
             quiet = np.where(still, np.maximum(quiet, found), quiet)
             loud = np.where(still | (steps in NOISE_STEPS), np.maximum(loud, found), loud)
             still &= (np.diff(tables, axis=1) != 0).mean((0, 1)) < 0.4
-            if steps in WIDE_NOISE_STEPS:
+            if steps != NOISE_STEPS[0]:
                 still |= unheard & (found <= SILENCE * np.abs(tables).max((0, 1)))
         most = MOST_NOISE * lengths(self.weights * np.where(self.moved, self.here, 0))
         return np.minimum(quiet, most), np.minimum(loud, most)
