@@ -21,6 +21,7 @@ NEGLIGIBLE = 1e-12  # of its natural size: a truth so small may be rounding alon
 NOISE_OF_ZERO = 1e-9  # at most, of its natural size
 CERTAIN = 1e-3  # of a truth: it moves by less, and is no rounding of what cancels
 JUMP = 1e-3  # of a gradient
+COARSE = 0.01  # of a gradient: a doubt so wide is as good as none known
 UNKNOWN_SLOPE = "at some entries differences find no slope, for the forward jumps there, or is rounded too coarsely"
 MOST_CONFIRMATIONS = 30  # of wrong entries, in one array,
 FEW_CONFIRMATIONS = 4  # where they are dear
@@ -100,7 +101,12 @@ def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:
         naturals = [stretch * natural_size(dys, runs.outputs, array) for dys in cotangents]
         noise = max((runs.noise(k, i) / natural for k, natural in enumerate(naturals) if natural), default=0.0)
         for k, natural in enumerate(naturals):
-            actual, truth, doubt, wander = runs.along[k][i], truths[k][i], known[k][i].doubt, wanders[k][i]
+            actual, truth, seen, wander = runs.along[k][i], truths[k][i], known[k][i], wanders[k][i]
+            if runs.truth is DIFFERENCES:
+                moves = natural or sum(float(np.abs(dy).sum()) for dy in cotangents[k])  # of outputs of 0
+                seen = seen.unless_wider(COARSE * max(largest(truth), RESOLUTION * moves))
+                truth = seen.nearest(actual)
+            doubt = seen.doubt
             if np.isfinite(truths[0][i]).all() and not np.isfinite(truth).all():
                 continue  # a large cotangent of ours has made it overflow
             may_be_zero = bool((np.abs(truth) <= NEGLIGIBLE * natural + doubt).all(where=np.isfinite(truth)))
@@ -111,8 +117,8 @@ def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:
             wide = bar + MARGIN * noise * natural
             entry = largest(truth) if own.single else largest(runs.gradients[k][i][~skip[i]]) or largest(truth) / own.length
             size, zero = own.smallest_weight * entry, own.smallest_weight * natural / stretch
-            if runs.truth is DIFFERENCES and natural == 0:  # outputs of 0, which move by less than their doubt
-                zero = sum(float(np.abs(dy).sum()) for dy in cotangents[k])
+            if runs.truth is DIFFERENCES and natural == 0:
+                zero = moves
             if runs.truth is COMPLEX_STEP and truth.any() and wander <= CERTAIN * largest(own.summed(truth)):
                 zero = size  # small, but no rounding: it stays the same when the last places move
             resolution = max(RESOLUTION, 2 * rtol, 2 * over(rtol * largest(truth), size))
@@ -121,7 +127,7 @@ def compared(runs: Runs, rtol: float, rng: np.random.Generator) -> list[Block]:
                 wide = bar
             elif judgement.n_wrong:
                 bar, judgement = wide, judge(actual, truth, wide + doubt, zero, resolution, size)
-            blocks.append(Block(i, k, actual, truth, bar, known[k][i], wide, wander > JUMP * largest(truth), judgement))
+            blocks.append(Block(i, k, actual, truth, bar, seen, wide, wander > JUMP * largest(truth), judgement))
     return blocks
 
 

@@ -34,7 +34,7 @@ PROBE_NOISE = 0.05
 CAUTION = 10.0
 # At the finest a part may stand still, as in float32. A step may happen to be as long as so many roundings, and silent then;
 # none is a simple multiple of another.
-NOISE_STEPS = ((1.3028 * 2.0**-44,), (1.3028 * 2.0**-24, 1.8393 * 2.0**-24))
+NOISE_STEPS = ((1.5028 * 2.0**-44,), (1.3028 * 2.0**-24, 1.8393 * 2.0**-24))
 # Where all stands still, as in float16; several, for in float32 much is silent.
 WIDE_NOISE_STEPS = ((1.4656 * 2.0**-14, 1.1937 * 2.0**-13, 1.7549 * 2.0**-12), (1.618 * 2.0**-9,))
 MOST_NOISE = 2.0**-9  # of the outputs; what is louder than float16 is no noise
@@ -53,6 +53,9 @@ class Line:
         self, run: Run, arrays: Sequence[Array], directions: Sequence[Array], cotangents: Sequence[Sequence[Array]]
     ) -> None:
         self.run, self.arrays, self.directions = run, arrays, directions
+        v, x = flattened(directions), flattened(arrays)
+        moving = (v != 0) & np.isfinite(x)
+        self.t_rounding = UNIT_ROUNDING * float(over(lengths(x[moving]), lengths(v[moving])))
         self.here = self.outputs_at(0.0)
         self.numbers = np.isfinite(self.here)
         self.weights = np.where(self.numbers, np.stack([flattened(dys) for dys in cotangents]), 0.0)
@@ -161,12 +164,14 @@ class Line:
         return steps
 
     def centres(self, steps: Sequence[float], noise: Array) -> tuple[Array, Array]:
-        """D(h) and 1.5·noise/h for each step: the noise of outputs that are larger there is larger as well."""
+        """D(h) and 1.5·noise/h for each step. The noise of outputs that are larger there is larger as well; and none is less
+        than what the rounding of x + tv makes of the slope."""
         values, errors, here = [], [], self.rounding(0.0)
         for h in steps:
             values.append((8 * (self.at(h) - self.at(-h)) - (self.at(2 * h) - self.at(-2 * h))) / (12 * h))
             rounding = np.maximum(self.rounding(2 * h), self.rounding(-2 * h))
-            errors.append(1.5 * np.maximum(noise * np.maximum(1, over(rounding, CAUTION * here)), rounding) / h)
+            grown = noise * np.maximum(1, over(rounding, CAUTION * here))
+            errors.append(1.5 * np.max([grown, rounding, self.t_rounding * self.moves(h) / h], axis=0) / h)
         return np.stack(values), np.stack(errors)
 
     def jumps(self, steps: Sequence[float], noise: Array) -> Array:

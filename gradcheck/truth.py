@@ -88,6 +88,12 @@ class Known:
         truth: Array = np.where(np.isfinite(actual), np.clip(actual, self.low, self.high), self.low)
         return truth
 
+    def unless_wider(self, doubt: float) -> "Known":
+        """Nothing where the doubt is wider."""
+        wide = self.doubt > doubt
+        low, high, none = (np.where(wide, end * np.inf, own) for end, own in ((-1, self.low), (1, self.high), (1, self.doubt)))
+        return Known(low, high, none)
+
     def slopes(self, k: int) -> Slopes:
         return Slopes(float(self.low[k]), float(self.high[k]), float(self.doubt[k]))
 

@@ -403,9 +403,9 @@ def test_a_tolerance_widened_a_hundredfold_is_noticed(module, name, monkeypatch)
 
 
 def test_every_tolerance_has_been_widened():
-    """But JUMP, which only chooses words."""
+    """But JUMP, which only chooses words, and COARSE, which makes of a pass or a failure an "inconclusive"."""
     for module in (decision, comparison, second_point, low_precision):
         short = module.__name__.rpartition(".")[2]
         source = inspect.getsource(module)
         own = {name for name, value in vars(module).items() if isinstance(value, float) and f"\n{name} = " in source}
-        assert own - {"JUMP"} <= {name for place, name in WIDENED if place == short}
+        assert own - {"JUMP", "COARSE"} <= {name for place, name in WIDENED if place == short}
