@@ -91,8 +91,9 @@ class Known:
     def unless_wider(self, doubt: float) -> "Known":
         """Nothing where the doubt is wider."""
         wide = self.doubt > doubt
-        low, high, none = (np.where(wide, end * np.inf, own) for end, own in ((-1, self.low), (1, self.high), (1, self.doubt)))
-        return Known(low, high, none)
+        return Known(
+            np.where(wide, -np.inf, self.low), np.where(wide, np.inf, self.high), np.where(wide, np.inf, self.doubt)
+        )
 
     def slopes(self, k: int) -> Slopes:
         return Slopes(float(self.low[k]), float(self.high[k]), float(self.doubt[k]))

@@ -184,7 +184,8 @@ IN_OTHER_WORDS = {
     "tanh": "return dy * (1 - y**2)",
     "silu": "return dy * gate * (1 + x * (1 - gate))",
     "softmax": "return y * dy - y * (y * dy).sum(axis, keepdims=True)",
-    "log_softmax": "return dy - np.exp(y) / np.exp(y).sum(axis, keepdims=True) * dy.sum(axis, keepdims=True)",
+    "log_softmax": "p = np.exp(y)\n        total = p.sum(axis, keepdims=True)\n"
+    "        return dy - p / np.where(total == 0, 1, total) * dy.sum(axis, keepdims=True)",
     "embedding": "dtable = np.zeros_like(table)\n        np.add.at(dtable, ids, dy)\n"
     "        if padding_id is not None:\n            dtable[padding_id] = 0\n        return dtable",
     "cross_entropy": "q = np.full(z.shape, label_smoothing / logits.shape[-1], z.dtype)\n"
