@@ -41,7 +41,7 @@ MOST_NOISE = 2.0**-9  # of the outputs; what is louder than float16 is no noise
 SILENCE = 1e-6  # of the moves; the roundings of what stands still at the finer steps are larger
 NOISE_POINTS = np.arange(-3, 4)
 NOISE_ORDERS = (3, 4, 5)
-USELESS = 0.5
+USELESS, NEGLIGIBLE = 0.5, 1e-6
 MANY_TURNS, FAR_BEYOND = 3, 300.0
 UNIT_ROUNDING = 2.0**-53
 SMALLEST_ROUNDING = 2.0**-1068  # of products that are too small for all their digits
@@ -120,7 +120,7 @@ class Line:
 
     def slopes(self) -> list[Slopes | None]:
         """None where nothing can be said: φ is no number beside the point, jumps there, or is so loud at some steps that its
-        slope at finer ones is another; or where the doubt is as large as φ is steep anywhere."""
+        slope at finer ones is another; or where the doubt is as large as φ is steep anywhere, and no trifle beside φ."""
         quiet, loud = self.noise()
         steps, probes = self.ladder(COARSEST_STEP, quiet), []
         probe = steps[-1]
@@ -137,10 +137,9 @@ class Line:
         by_quiet, by_loud = (self.slopes_at(steps, noise) for noise in (quiet, loud))
         found = [None if nothing else agreed(a, b) for a, b, nothing in zip(by_quiet, by_loud, lost, strict=True)]
         steepest = np.nan_to_num(np.max([self.moves(h) / h for h in (*steps, *probes)], axis=0))
-        return [
-            each if each and each.doubt <= USELESS * most else None
-            for each, most in zip(found, np.where(steepest, steepest, np.inf), strict=True)
-        ]
+        trifle = NEGLIGIBLE * lengths(self.weights * np.where(self.numbers, self.here, 0))
+        most = np.where(steepest, np.maximum(USELESS * steepest, trifle), np.inf)
+        return [each if each and each.doubt <= limit else None for each, limit in zip(found, most, strict=True)]
 
     def slopes_at(self, steps: Sequence[float], noise: Array) -> list[Slopes | None]:
         """If that is the noise."""
