@@ -108,7 +108,8 @@ class Line:
             tables = np.stack([[self.at(step * i) for i in NOISE_POINTS] for step in steps])
             found, unheard = np.max([deviation(table) for table in tables], axis=0), still.copy()
             if steps == WIDE_NOISE_STEPS[-1]:  # still on one side alone: a kink close by, which looks like noise
-                left, right = (tables[:, side].any((0, 1)) for side in (NOISE_POINTS < 0, NOISE_POINTS > 0))
+                moves = np.abs(tables) > CAUTION * self.rounding(steps[0] * NOISE_POINTS[-1])
+                left, right = (moves[:, side].any((0, 1)) for side in (NOISE_POINTS < 0, NOISE_POINTS > 0))
                 self.bends = still & (left != right)
             quiet = np.where(still, np.maximum(quiet, found), quiet)
             loud = np.where(still | (steps in NOISE_STEPS), np.maximum(loud, found), loud)

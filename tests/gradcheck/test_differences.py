@@ -410,3 +410,11 @@ def test_without_the_slopes_of_the_sides_a_kink_has_one(monkeypatch):
 def test_without_a_look_at_both_sides_of_the_widest_steps_a_kink_is_taken_for_noise(monkeypatch):
     monkeypatch.setattr(differences, "WIDE_NOISE_STEPS", (*differences.WIDE_NOISE_STEPS, (2.0**-60,)))
     assert confident_beside("relu beside 1")[0]
+
+
+def test_a_rounding_on_one_side_alone_is_no_kink():
+    """φ stands still but for a last digit here and there."""
+    for seed in range(40):
+        offset = np.random.default_rng(seed).normal()
+        found = slopes_of(lambda x, c=offset: c + 1e-15 * np.sin(x), [1.0], [1.0])
+        assert found is not None and found.allow(1e-15 * np.cos(1.0))
