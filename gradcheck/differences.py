@@ -42,7 +42,7 @@ SILENCE = 1e-6  # of the moves; the roundings of what stands still at the finer 
 NOISE_POINTS = np.arange(-3, 4)
 NOISE_ORDERS = (3, 4, 5)
 USELESS, NEGLIGIBLE = 0.5, 1e-6
-MANY_TURNS, FAR_BEYOND = 3, 300.0
+MANY_TURNS, FAR_BEYOND, SETTLED = 3, 300.0, 1e-5
 UNIT_ROUNDING = 2.0**-53
 SMALLEST_ROUNDING = 2.0**-1068  # of products that are too small for all their digits
 
@@ -236,7 +236,8 @@ def restless(values: Array, errors: Array) -> Array:
     """Do the slopes settle, and at finer steps go back and forth by far more than their errors? Then part of φ moves by
     steps of its own, too coarse for the table of noise, and what settles last is the slope of the rest."""
     changes = np.diff(values, axis=0)
-    settles = np.logical_or.accumulate(np.abs(changes) <= CAUTION * errors[1:], axis=0)
+    near = np.maximum(CAUTION * errors[1:], SETTLED * np.abs(values[1:]))
+    settles = np.logical_or.accumulate(np.abs(changes) <= near, axis=0)
     moves = settles & (np.abs(changes) > FAR_BEYOND * errors[1:])
     turns = moves[1:] & moves[:-1] & (changes[1:] * changes[:-1] < 0)
     restless: Array = turns.sum(0) >= MANY_TURNS
