@@ -23,6 +23,7 @@ from gradcheck.subject import (
     subject_of_op,
     subject_of_pair,
 )
+from gradcheck.truth import check_truth
 
 RTOL = 1e-10
 REPEAT_RTOL = 1e-10
@@ -115,8 +116,7 @@ def examine(
     repeat_rtol: float | None,
     seed: int,
 ) -> Report:
-    if not isinstance(truth, str) or truth not in ("auto", "complex", "difference"):
-        raise ValueError(f'truth must be "auto", "complex" or "difference", got {truth!r}')
+    check_truth(truth)
     for name, given in (("rtol", rtol), ("repeat_rtol", repeat_rtol)):
         if given is not None and not (isinstance(given, Real) and 0 < given < 1):
             raise ValueError(f"{name} must be between 0 and 1, got {given!r}")

@@ -12,6 +12,7 @@ from gradcheck.decision import MARGIN, largest
 from gradcheck.differences import slopes_along
 from gradcheck.slopes import Slopes
 from gradcheck.subject import Array, Outputs
+from gradcheck.truth import check_truth
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,7 @@ def derivative(f: Callable[[Array], Any], x: Array, direction: Array, truth: str
     x, direction = (checked(name, array) for name, array in (("x", x), ("direction", direction)))
     if x.shape != direction.shape:
         raise ValueError(f"direction must have the shape of x, {x.shape}, got {direction.shape}")
-    if not isinstance(truth, str) or truth not in ("auto", "complex", "difference"):
-        raise ValueError(f'truth must be "auto", "complex" or "difference", got {truth!r}')
+    check_truth(truth)
 
     def run(arrays: Any) -> tuple[Outputs, None]:
         y = np.asarray(f(arrays[0]))
@@ -51,13 +51,14 @@ def derivative(f: Callable[[Array], Any], x: Array, direction: Array, truth: str
     size = (largest(x) or 1.0) / (largest(direction) or 1.0)  # steps are relative to x
     one = [[np.ones(())]]
     with np.errstate(all="ignore"):
-        if not np.isfinite(run([x])[0][0]):
+        (y,), _ = run([x])
+        if not np.isfinite(y):
             return Derivative(float("nan"), float("inf"), "none, since f is no number at x")
         slopes = slopes_along(run, [x], [size * direction], one)[0]
         slopes = slopes and slopes.scaled(1 / size)
         if truth != "difference":
             try:
-                return by_complex_step(run, x, direction, slopes)
+                return by_complex_step(run, x, direction, float(abs(y)), slopes)
             except ComplexUnsafeError as error:
                 if truth == "complex":
                     raise ValueError(f"f cannot be differentiated by complex step: {error}") from error
@@ -67,14 +68,13 @@ def derivative(f: Callable[[Array], Any], x: Array, direction: Array, truth: str
         return Derivative(middle, half + slopes.doubt, "differences")
 
 
-def by_complex_step(run: Any, x: Array, direction: Array, slopes: Slopes | None) -> Derivative:
-    """Raises ComplexUnsafeError where differences give other slopes."""
+def by_complex_step(run: Any, x: Array, direction: Array, output: float, slopes: Slopes | None) -> Derivative:
+    """`output` is the size of f(x). Raises ComplexUnsafeError where differences give other slopes."""
     rng = np.random.default_rng(0)
     value, *nearby = (
         derivatives_along(run, [at], [direction], [[np.ones(())]])[0] for at in (x, *(nudged([x], rng)[0] for _ in range(3)))
     )
-    outputs, _ = run([x])
-    rounding = UNIT * float(abs(outputs[0])) * (largest(direction) / (largest(x) or 1.0))
+    rounding = UNIT * output * (largest(direction) / (largest(x) or 1.0))
     bar = MARGIN * (max(abs(each - value) for each in nearby) + UNIT * abs(value) + rounding)
     if slopes is None or slopes.differ or not slopes.allow(value, bar):
         raise ComplexUnsafeError(f"it gives {value:.6g}, and differences {slopes or 'no slope'}")

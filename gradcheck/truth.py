@@ -12,7 +12,13 @@ from gradcheck.directions import Directions
 from gradcheck.slopes import Slopes
 from gradcheck.subject import Array, Run
 
+TRUTHS = ("auto", "complex", "difference")  # by name, for the caller to choose from
 Cotangents: TypeAlias = Sequence[Sequence[Array]]  # sets of them
+
+
+def check_truth(truth: str) -> None:
+    if not isinstance(truth, str) or truth not in TRUTHS:
+        raise ValueError(f'truth must be "auto", "complex" or "difference", got {truth!r}')
 
 
 class Point(Protocol):

@@ -20,7 +20,7 @@ from demos.exercises.cases import Trial, trials
 from demos.exercises.writing import source_of
 from gradcheck.report import one_line, place
 from npformer.catalogue import Case
-from npformer.oracle.self_check import floating
+from npformer.oracle.self_check import floating, gradient_report
 
 WIDTH = 100  # of a paragraph
 HINT = re.compile(r"lacks (?:a|the) (term|factor).*")  # what stands behind would be the answer
@@ -73,18 +73,13 @@ def judge(trial: Trial, function: Callable[..., Any], path: str) -> None:
     own = replace(case, operation=replace(case.operation, function=function))
     try:
         compare_forwards(own.with_arrays({name: array.copy() for name, array in case.arrays.items()}), case)
-        report = checked(own)
+        report = gradient_report(own)
     except (NotYetError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise NotYetError(located(error, path)) from error
-    if report.verdict == "fail" or (report.verdict == "inconclusive" and checked(case).verdict == "pass"):
+    if report.verdict == "fail" or (report.verdict == "inconclusive" and gradient_report(case).verdict == "pass"):
         raise NotYetError("\n  ".join(faults(report)))
-
-
-def checked(case: Case) -> gradcheck.Report:
-    arguments: dict[str, Any] = {**case.arrays, **case.options}
-    return gradcheck.check(case.operation.function, stopped=case.operation.stopped(case), **arguments)
 
 
 def compare_forwards(own: Case, case: Case) -> None:

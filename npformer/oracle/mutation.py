@@ -4,8 +4,6 @@ This is what `python -m npformer mutants` runs. A mutant that survives is either
 fault: then it stands in equivalent_mutants.py, with the reason.
 """
 
-import multiprocessing
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +24,7 @@ from npformer.oracle.hidden_pairs import (
     faults_of_hidden_pairs,
     faults_of_poisoned_query,
 )
-from npformer.oracle.self_check import CATALOGUE, gradient_report
+from npformer.oracle.self_check import CATALOGUE, gradient_report, workers
 
 CASES = 60  # that a mutant has to survive
 # What gradcheck cannot see, for it measures the forward at finite numbers.
@@ -57,8 +55,7 @@ class Survey:
 
 def survey_all(names: Sequence[str], n_cases: int) -> Iterator[Survey]:
     """Each of `names` as soon as it is done, on all cores."""
-    # Leaving the block ends the workers at once; an interrupt is answered here, not in them.
-    with multiprocessing.Pool(initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
+    with workers() as pool:
         yield from pool.imap(partial(survey, n_cases=n_cases), names)
 
 

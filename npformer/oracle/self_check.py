@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
+from multiprocessing.pool import Pool
 from typing import Any
 
 import numpy as np
@@ -71,11 +72,15 @@ def check_all(names: Sequence[str], n_seeds: int) -> Iterator[Outcome]:
         return
     starts = range(0, n_seeds, SEEDS_A_TASK)
     tasks = ((name, range(start, min(start + SEEDS_A_TASK, n_seeds))) for name in names for start in starts)
-    # Leaving the block ends the workers at once; an interrupt is answered here, not in them.
-    with multiprocessing.Pool(initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
+    with workers() as pool:
         outcomes = pool.imap(check_task, tasks)
         for name in names:
             yield sum((next(outcomes) for _ in starts), Outcome(name))
+
+
+def workers() -> Pool:
+    """One for each core. Leaving the block ends them at once; an interrupt is answered here, not in them."""
+    return multiprocessing.Pool(initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
 
 
 def check_task(task: tuple[str, Iterable[int]]) -> Outcome:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +25,8 @@ TABLES = [name for name in OPERATIONS if name not in WITH_GRADIENTS]
 
 
 @pytest.fixture
-def demo(capsys):
-    """Runs the demo here: the status, its output, its errors."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            status = main(arguments)
-        except SystemExit as ended:
-            status = ended.code
-        return status, *capsys.readouterr()
-
-    return run
+def demo(run_here):
+    return partial(run_here, main)
 
 
 @pytest.fixture

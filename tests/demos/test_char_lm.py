@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -59,17 +60,8 @@ def checked(monkeypatch, _unchecked):
 
 
 @pytest.fixture
-def demo(capsys):
-    """Runs the demo here: the status, its output, its errors."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            status = char_lm.main(arguments)
-        except SystemExit as ended:
-            status = ended.code
-        return status, *capsys.readouterr()
-
-    return run
+def demo(run_here):
+    return partial(run_here, char_lm.main)
 
 
 @pytest.fixture

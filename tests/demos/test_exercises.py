@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,17 +34,8 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def exercises(capsys):
-    """Runs the command here: the status, its output, its errors."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            status = command.main(arguments)
-        except SystemExit as ended:
-            status = ended.code
-        return status, *capsys.readouterr()
-
-    return run
+def exercises(run_here):
+    return partial(run_here, command.main)
 
 
 @pytest.fixture
