@@ -268,6 +268,8 @@ def print_results(model: GPT, train: np.ndarray, held_out: np.ndarray, tokenizer
 
 def write_on(options: argparse.Namespace) -> int:
     model, tokenizer = load(options.out)
+    if not isinstance(model, GPT):
+        raise ValueError(f"{options.out} holds the model {model.kind!r}, which does not write on")
     if tokenizer is None:
         raise ValueError(f"{options.out} was saved without its characters")
     strange = sorted(set(options.prompt) - set(tokenizer.characters))

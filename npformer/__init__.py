@@ -2,8 +2,19 @@
 
 from npformer import functional, layers
 from npformer.generation import generate
-from npformer.models import GPT, GPTConfig
+from npformer.models import GPT, Encoder, EncoderConfig, EncoderDecoder, GPTConfig, TransformerConfig
 from npformer.training import load
 
-__all__ = ["functional", "layers", "GPT", "GPTConfig", "load", "generate"]
+__all__ = [
+    "functional",
+    "layers",
+    "GPT",
+    "GPTConfig",
+    "EncoderDecoder",
+    "TransformerConfig",
+    "Encoder",
+    "EncoderConfig",
+    "load",
+    "generate",
+]
 __version__ = "0.1.0"

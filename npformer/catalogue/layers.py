@@ -10,7 +10,7 @@ from npformer.catalogue.entry import Axes, Case, Chooser, Operation
 from npformer.catalogue.operations import draw_generator, draw_ids, padding_row
 from npformer.functional import gelu, gelu_tanh, relu, silu
 from npformer.layers import Layer
-from npformer.models import gpt
+from npformer.models import blocks, gpt
 from npformer.operation import Array
 
 FLOAT64: dict[str, Any] = {"dtype": np.float64}
@@ -77,7 +77,7 @@ def build_learned_positions(make: Callable[..., Layer], choose: Chooser, axes: A
 
 
 def build_sinusoidal_positions(make: Callable[..., Layer], choose: Chooser, axes: Axes, rng: np.random.Generator) -> Layer:
-    return make(scale=choose.one_of((1.0, 3.0)))
+    return make(base=choose.one_of((10000.0, 100.0)))
 
 
 def build_rotary_positions(make: Callable[..., Layer], choose: Chooser, axes: Axes, rng: np.random.Generator) -> Layer:
@@ -108,10 +108,10 @@ def build_gpt(make: Callable[..., Layer], choose: Chooser, axes: Axes, rng: np.r
         d_head=2 * axes["pairs"],
         n_kv_heads=choose.one_of((None, axes["G"])),
         d_ff=axes["F"],
-        activation=choose.one_of((*gpt.ACTIVATIONS, "swiglu")),
-        norm=choose.one_of(gpt.NORMS),
-        norm_placement=choose.one_of(gpt.PLACEMENTS),
-        positions=choose.one_of(gpt.POSITIONS),
+        activation=choose.one_of((*blocks.ACTIVATIONS, "swiglu")),
+        norm=choose.one_of(tuple(blocks.NORMS)),
+        norm_placement=choose.one_of(blocks.PLACEMENTS),
+        positions=choose.one_of(blocks.POSITIONS),
         dropout=chance(choose),
         tied=choose.one_of(BOTH),
         bias=choose.one_of(BOTH),

@@ -88,6 +88,20 @@ def window_sides(title: str, window: Any) -> tuple[int, int]:
     return left, right
 
 
+def visible_positions(title: str, query_positions: Array, key_positions: Array, causal: Any, window: Any) -> Array:
+    """The visible pairs (1 or B, 1, T, S) of queries at positions (T,) or (B, T) and keys at (S,) or (B, S), where −1 is no
+    token: a query sees a key that is there, if `causal` no later than itself, and within its window."""
+    if causal is not None and not isinstance(causal, bool | np.bool_):
+        raise TypeError(f"{title}: causal must be True or False where tokens have positions, got {causal!r}")
+    i, j = query_positions[..., :, None], key_positions[..., None, :]  # (…,T,1), (…,1,S)
+    visible = (j >= 0) & (j - i <= 0 if causal else True)
+    if window is not None:
+        left, right = window_sides(title, window)
+        visible = visible & (-left <= j - i) & (j - i <= right)
+    visible = np.broadcast_to(visible, np.broadcast_shapes(i.shape, j.shape))  # (T,S) or (B,T,S)
+    return visible.reshape(-1, 1, *visible.shape[-2:])  # → (1 or B,1,T,S)
+
+
 def by_group(array: Array, n_groups: int) -> Array:
     """Heads (b, H or 1, T, S) as groups of heads (b, G or 1, H/G or 1, T, S): head h belongs to group h // (H/G)."""
     b, h, T, S = array.shape

@@ -5,6 +5,10 @@
 Backward. The chain, from the last line to the first. In self-attention x enters three times, as what asks, what is asked
 and what is taken, so its gradient is the sum of three; in cross-attention the memory's is the sum of two.
 
+With a cache the keys and values of earlier tokens stand before those of x, and those of x will be seen by later tokens: the
+earlier ones are inputs and all of them outputs, so that backward takes what the later tokens owe to the keys and values so
+far, and returns what is owed to the earlier ones (kv_cache.py).
+
 Source: Vaswani et al. 2017, section 3.2.2; fewer key and value heads: Ainslie et al. 2023.
 """
 
@@ -15,6 +19,8 @@ from numpy.typing import DTypeLike
 
 from npformer.arguments import check_count, check_probability
 from npformer.functional import attention, merge_heads, split_heads
+from npformer.functional.visibility import visible_positions
+from npformer.layers.kv_cache import KVCache
 from npformer.layers.layer import Layer
 from npformer.layers.linear import Linear
 from npformer.layers.positions import ALiBi, RotaryPositions
@@ -61,12 +67,22 @@ class MultiHeadAttention(Layer):
         keep: Array | None = None,
         causal: bool | int | None = None,
         window: int | tuple[int, int] | None = None,
+        positions: Array | None = None,
+        cache: KVCache | None = None,
         rng: np.random.Generator | None = None,
     ) -> tuple[Array, Any]:
         """(y, backward), with `keep`, `causal` and `window` as in functional.attention.
 
-        backward(dy) → dx, or (dx, dmemory) where a memory was given.
+        positions  where the tokens of x stand, integers (T,) or (B, T), −1 for hidden ones: 0 … T − 1 unless given, or what
+                   comes next in `cache`. `causal` (True) and `window` then go by position
+        cache      the keys and values of earlier tokens, to which those of x are added
+
+        backward(dy) → dx, or (dx, dmemory) where a memory was given. With a cache, backward(dy, dkeys, dvalues) → dx, and
+        dkeys and dvalues of the earlier tokens; those that it takes are what later tokens owe to all keys and values so far,
+        and are left out where there are none.
         """
+        if memory is not None and cache is not None:
+            raise ValueError("MultiHeadAttention: a cache is for self-attention, and memory was given too")
         m = x if memory is None else memory
         q, query_backward = self.query.forward(x)  # (B,T,D) → (B,T,H·K)
         k, key_backward = self.key.forward(m)  # (B,S,D) → (B,S,G·K)
@@ -74,25 +90,44 @@ class MultiHeadAttention(Layer):
         q, split_q_backward = split_heads(q, self.n_heads)  # (B,T,H·K) → (B,H,T,K)
         k, split_k_backward = split_heads(k, self.n_kv_heads)  # (B,S,G·K) → (B,G,S,K)
         v, split_v_backward = split_heads(v, self.n_kv_heads)  # (B,S,G·K) → (B,G,S,K)
+        by_position = cache is not None or positions is not None
+        if positions is None:
+            positions = np.arange(q.shape[2]) if cache is None else cache.next_positions(q.shape[2])
+        key_positions = positions if memory is None else np.arange(k.shape[2])
         rotary = self.positions if isinstance(self.positions, RotaryPositions) else None
         alibi = self.positions if isinstance(self.positions, ALiBi) else None
         if rotary:
-            q, turn_q_backward = rotary.forward(q)
-            k, turn_k_backward = rotary.forward(k)
-        bias = alibi.bias(q.shape[2], k.shape[2], x.dtype) if alibi else None  # (1,H,T,S)
+            q, turn_q_backward = rotary.forward(q, positions)
+            k, turn_k_backward = rotary.forward(k, key_positions)
+        if cache is not None:
+            (k, v), append_backward = cache.append(k, v, positions >= 0 if positions.ndim == 2 else None)  # (B,G,S,K) of all
+            key_positions = cache.positions
+        if by_position:
+            seen = visible_positions("MultiHeadAttention", positions, key_positions, causal, window)
+            keep, causal, window = seen if keep is None else seen & keep, None, None
+        bias = alibi.bias(positions, key_positions, x.dtype) if alibi else None  # (1 or B,H,T,S)
         found, attention_backward = attention(
             q, k, v, keep=keep, bias=bias, causal=causal, window=window, dropout=self.dropout, rng=rng
         )
         found, merge_backward = merge_heads(found)  # (B,H,T,K) → (B,T,H·K)
         y, output_backward = self.output.forward(found)  # (B,T,H·K) → (B,T,D)
+        if cache is not None and cache.no_backward:
+            return y, append_backward
 
-        def backward(dy: Array) -> Any:
+        def backward(dy: Array, *later: Array) -> Any:
             dq, dk, dv, *_ = attention_backward(merge_backward(output_backward(dy)))
+            earlier: Any = ()
+            if cache is not None:
+                if later:
+                    dk, dv = dk + later[0], dv + later[1]
+                *earlier, dk, dv = append_backward(dk, dv)
             if rotary:
                 dq, dk = turn_q_backward(dq), turn_k_backward(dk)
             dx = query_backward(split_q_backward(dq))
             dm = key_backward(split_k_backward(dk)) + value_backward(split_v_backward(dv))
-            return dx + dm if memory is None else (dx, dm)
+            if memory is not None:
+                return dx, dm
+            return (dx + dm, *earlier) if cache is not None else dx + dm
 
         return y, backward
 

@@ -5,29 +5,32 @@
     rotary        queries and keys turned by their positions           Su et al. 2021
     ALiBi         a penalty on the scores that grows with distance     Press, Smith and Lewis 2022
 
-The first two stand after the embedding, the other two in every attention.
+The first two stand after the embedding, the other two in every attention. Where tokens stand is given as `positions`,
+integers (T,) or (B, T): 0 … T − 1 unless a sequence is read in pieces or has padding. −1 is the position of no token.
 """
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npformer.arguments import check_count, check_name, check_number
-from npformer.functional import alibi_bias, rotary, sinusoidal_positions
+from npformer.arguments import check_count, check_integers, check_name, check_number
+from npformer.functional import alibi_slopes, embedding, rotary, sinusoidal_positions
 from npformer.layers.layer import Layer
 from npformer.layers.parameter import Parameter
 from npformer.operation import Array, Backward, Backwards, operation
 
 
 class LearnedPositions(Layer):
-    """x (B,T,D) → x + the first T rows of table (max_len, D), which starts with variance 1. ValueError where T > max_len."""
+    """x (B,T,D) → x + the rows of table (max_len, D) at `positions`; the table starts with variance 1. The position −1 adds
+    nothing. ValueError for one past the table.
+    """
 
     def __init__(self, max_len: int, d_model: int, *, dtype: DTypeLike, rng: np.random.Generator) -> None:
         check_count("LearnedPositions", "max_len", max_len)
         check_count("LearnedPositions", "d_model", d_model)
         self.table = Parameter.normal((max_len, d_model), 1.0, dtype, rng)
 
-    def forward(self, x: Array) -> tuple[Array, Backward]:
-        y, add_backward = add_first_rows(x, self.table.value)
+    def forward(self, x: Array, positions: Array | None = None) -> tuple[Array, Backward]:
+        y, add_backward = add_rows(x, self.table.value, places("LearnedPositions", x, positions))
 
         def backward(dy: Array) -> Array:
             dx, dtable = add_backward(dy)
@@ -38,62 +41,80 @@ class LearnedPositions(Layer):
 
 
 @operation(x="B T D", table="L D")
-def add_first_rows(x: Array, table: Array) -> tuple[Array, Backwards]:
-    """y_bt = x_bt + table_t: a row serves the whole batch, so its gradient is the sum over it."""
-    T, max_len = x.shape[1], len(table)
-    if max_len < T:
-        raise ValueError(f"LearnedPositions: x has {T} positions, the table {max_len}")
+def add_rows(x: Array, table: Array, positions: Array) -> tuple[Array, Backwards]:
+    """y_bt = x_bt + table_p with p the position of t, or nothing: a row's gradient is the sum over where it was added."""
+    if positions.max(initial=-1) >= len(table):
+        raise ValueError(f"LearnedPositions: x reaches to position {positions.max()}, the table to {len(table) - 1}")
+    there = (positions >= 0)[..., None]  # (T,1) or (B,T,1)
+    rows, rows_backward = embedding(np.maximum(positions, 0), table)  # (T,D) or (B,T,D)
 
     def backward(dy: Array) -> tuple[Array, ...]:
-        dtable = np.zeros_like(table)
-        dtable[:T] = dy.sum(0)  # (B,T,D) → (T,D)
-        return dy, dtable
+        drows = dy.sum(0) if positions.ndim == 1 else dy  # (B,T,D) → (T,D): one row serves the whole batch
+        return dy, rows_backward(np.where(there, drows, 0))
 
-    return x + table[:T], backward
+    return x + np.where(there, rows, 0), backward
+
+
+def places(title: str, x: Array, positions: Array | None) -> Array:
+    """`positions` for x (B, …, T, width), checked; 0 … T − 1 for None."""
+    B, T = x.shape[0], x.shape[-2]
+    if positions is None:
+        return np.arange(T)
+    check_integers(title, "positions", positions)
+    if positions.shape not in ((T,), (B, T)) or positions.min(initial=0) < -1:
+        shapes = f"(T,) = {(T,)} or (B, T) = {(B, T)}"
+        raise ValueError(f"{title}: positions must have the shape {shapes} and none below -1, got {positions.shape}")
+    return positions
 
 
 class SinusoidalPositions(Layer):
-    """x (B,T,D) → scale·x + the constant table (T,D), whose entries have the size 1.
-
-    The paper's scale is √d_model, so that rows of small embeddings do not drown in the table.
+    """x (B,T,D) → x + the rows of a constant table, whose entries have the size 1, at `positions`. The position −1 adds
+    nothing. Rows of small embeddings drown in it: the paper multiplies those by √d_model (Embedding's scale).
     """
 
-    def __init__(self, *, scale: float = 1.0, base: float = 10000.0) -> None:
-        self.scale = check_number("SinusoidalPositions", "scale", scale)
+    def __init__(self, *, base: float = 10000.0) -> None:
         self.base = check_number("SinusoidalPositions", "base", base, low=0)
 
-    def forward(self, x: Array) -> tuple[Array, Backward]:
-        return add_sinusoids(x, self.scale, self.base)
+    def forward(self, x: Array, positions: Array | None = None) -> tuple[Array, Backward]:
+        return add_sinusoids(x, places("SinusoidalPositions", x, positions), self.base)
 
 
 @operation(x="B T D")
-def add_sinusoids(x: Array, scale: float, base: float) -> tuple[Array, Backward]:
-    """y = scale·x + a constant, so dx = scale·dy."""
+def add_sinusoids(x: Array, positions: Array, base: float) -> tuple[Array, Backward]:
+    """y = x + a constant, so dx = dy."""
+    table = sinusoidal_positions(int(positions.max(initial=0)) + 1, x.shape[2], base).astype(x.dtype)
+    y = x + np.where((positions >= 0)[..., None], table[positions], 0)
 
     def backward(dy: Array) -> Array:
-        dx: Array = scale * dy
-        return dx
+        return dy
 
-    return scale * x + sinusoidal_positions(x.shape[1], x.shape[2], base).astype(x.dtype), backward
+    return y, backward
 
 
 class RotaryPositions(Layer):
-    """x (B,H,T,K) → x, position t turned by t; for queries and keys alike."""
+    """x (B,H,T,K) → x, each token turned by its position; for queries and keys alike."""
 
     def __init__(self, *, base: float = 10000.0, layout: str = "half") -> None:
         self.base = check_number("RotaryPositions", "base", base, low=0)
         check_name("RotaryPositions", "layout", layout, ("half", "interleaved"))
         self.layout = layout
 
-    def forward(self, x: Array) -> tuple[Array, Backward]:
-        return rotary(x, np.arange(x.shape[-2]), self.base, self.layout)
+    def forward(self, x: Array, positions: Array | None = None) -> tuple[Array, Backward]:
+        p = places("RotaryPositions", x, positions)
+        return rotary(x, p if p.ndim == 1 else p[:, None], self.base, self.layout)  # (B,T) → (B,1,T)
 
 
 class ALiBi:
-    """The bias (1, n_heads, T, S) on attention's scores, a constant without parameters."""
+    """The bias on attention's scores, a constant without parameters."""
 
     def __init__(self, n_heads: int) -> None:
         self.n_heads = check_count("ALiBi", "n_heads", n_heads)
 
-    def bias(self, T: int, S: int, dtype: DTypeLike) -> Array:
-        return alibi_bias(self.n_heads, T, S).astype(dtype)
+    def bias(self, query_positions: Array, key_positions: Array, dtype: DTypeLike) -> Array:
+        """−m_h·|i − j| with the positions i of the queries and j of the keys: (T,) and (S,) → (1, H, T, S), or where one of
+        them is (B, T) or (B, S) → (B, H, T, S). m is alibi_slopes(n_heads).
+        """
+        distance = np.abs(query_positions[..., :, None] - key_positions[..., None, :])  # (T,S) or (B,T,S)
+        distance = distance.reshape(-1, 1, *distance.shape[-2:])  # → (1 or B,1,T,S)
+        bias: Array = -alibi_slopes(self.n_heads)[:, None, None] * distance
+        return bias.astype(dtype)

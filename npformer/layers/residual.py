@@ -35,7 +35,8 @@ class Residual(Layer):
         yield "norm", self.norm
 
     def forward(self, x: Array, *others: Array, rng: np.random.Generator | None = None, **options: Any) -> tuple[Array, Any]:
-        """(y, backward), where backward(dy) → dx, or (dx, *dothers) where the layer has other inputs."""
+        """(y, backward), where backward(dy) → dx, or (dx, *dothers) where the layer has other inputs. Cotangents of other
+        outputs go to the layer's backward."""
         pre = self.placement == "pre"
         inner, pre_backward = self.norm.forward(x) if pre else (x, None)
         if rng is not None:
@@ -44,9 +45,9 @@ class Residual(Layer):
         inner, drop_backward = self.dropout.forward(inner, rng)
         y, post_backward = (x + inner, None) if pre else self.norm.forward(x + inner)
 
-        def backward(dy: Array) -> Any:
+        def backward(dy: Array, *other_dys: Array) -> Any:
             beside = post_backward(dy) if post_backward else dy
-            through = layer_backward(drop_backward(beside))
+            through = layer_backward(drop_backward(beside), *other_dys)
             through, *dothers = through if isinstance(through, tuple) else (through,)
             dx = beside + (pre_backward(through) if pre_backward else through)
             return (dx, *dothers) if dothers else dx

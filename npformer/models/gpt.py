@@ -6,42 +6,23 @@ Sources: Radford et al. 2018 (GPT: post-norm) and 2019 (GPT-2: pre-norm, the fin
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from os import PathLike
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npformer.archive import write_archive
-from npformer.arguments import check_count, check_dtype, check_flag, check_integers, check_name, check_probability
-from npformer.functional import cross_entropy, gelu, gelu_tanh, relu, silu
-from npformer.layers import (
-    ALiBi,
-    DecoderLayer,
-    Dropout,
-    Embedding,
-    FeedForward,
-    GatedFeedForward,
-    Layer,
-    LayerNorm,
-    LearnedPositions,
-    Linear,
-    MultiHeadAttention,
-    Residual,
-    RMSNorm,
-    RotaryPositions,
-    SinusoidalPositions,
-    TiedOutput,
-)
-from npformer.layers.multi_head_attention import head_sizes
+from npformer.arguments import check_count, check_dtype, check_flag
+from npformer.functional import cross_entropy
+from npformer.layers import Embedding, KVCache, Layer, Linear, Parameter, SlidingCache, TiedOutput
+from npformer.models.blocks import Blocks
+from npformer.models.decoder_cache import DecoderCache
+from npformer.models.model import Model
+from npformer.models.one_token import decode_step
+from npformer.models.stack import Owed, Stack, check_tokens
 from npformer.operation import Array, LastBackward
 
-ACTIVATIONS = {"relu": relu, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}  # and "swiglu", which is gated
-NORMS = ("layer_norm", "rms_norm")
-PLACEMENTS = ("pre", "post")
-POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 INITIAL_DEVIATION = 0.02
 NOT_COUNTED = -1  # as a target
 
@@ -62,6 +43,7 @@ class GPTConfig:
     dropout         on the embeddings, the attention weights, and what each layer adds
     tied            whether the logits are made with the embedding's table
     bias            whether linear maps and layer norms have one
+    window          W: a position sees the last W, its own included; all of those before it unless given
     """
 
     vocab_size: int
@@ -79,107 +61,123 @@ class GPTConfig:
     dropout: float = 0.0
     tied: bool = True
     bias: bool = True
+    window: int | None = None
 
     def __post_init__(self) -> None:
-        title = "GPTConfig"
-        optional = ("d_head", "n_kv_heads", "d_ff")
+        optional = ("d_head", "n_kv_heads", "d_ff", "window")
         for name in ("vocab_size", "max_len", "n_layers", "n_heads", "d_model", *optional):
             if name not in optional or getattr(self, name) is not None:
-                object.__setattr__(self, name, check_count(title, name, getattr(self, name)))  # as Python's int
-        check_name(title, "activation", self.activation, (*ACTIVATIONS, "swiglu"))
-        check_name(title, "norm", self.norm, NORMS)
-        check_name(title, "norm_placement", self.norm_placement, PLACEMENTS)
-        check_name(title, "positions", self.positions, POSITIONS)
-        object.__setattr__(self, "dropout", check_probability(title, "dropout", self.dropout))
-        check_flag(title, "tied", self.tied)
-        check_flag(title, "bias", self.bias)
-        self.head_sizes()
+                count = check_count("GPTConfig", name, getattr(self, name))  # as Python's int
+                object.__setattr__(self, name, count)
+        check_flag("GPTConfig", "tied", self.tied)
+        object.__setattr__(self, "dropout", self.blocks.dropout)
 
-    def head_sizes(self) -> tuple[int, int, int]:
-        """H, G and K."""
-        rotary = self.positions == "rotary"
-        return head_sizes("GPTConfig", self.d_model, self.n_heads, self.d_head, self.n_kv_heads, rotary=rotary)
+    @property
+    def blocks(self) -> Blocks:
+        """What its layers are."""
+        return Blocks(
+            title="GPTConfig",
+            d_model=self.d_model,
+            n_heads=self.n_heads,
+            d_head=self.d_head,
+            n_kv_heads=self.n_kv_heads,
+            d_ff=self.d_ff,
+            activation=self.activation,
+            norm=self.norm,
+            norm_placement=self.norm_placement,
+            positions=self.positions,
+            dropout=self.dropout,
+            attention_dropout=self.dropout,
+            bias=self.bias,
+            window=self.window,
+        )
 
     @property
     def n_parameters(self) -> int:
         """How many numbers a GPT of this configuration learns."""
-        D, F = self.d_model, self.d_ff or 4 * self.d_model
-        H, G, K = self.head_sizes()
-        n_maps = 3 if self.activation == "swiglu" else 2
-        norm = 2 * D if self.norm == "layer_norm" and self.bias else D
-        attention = 2 * D * (H + G) * K + ((H + 2 * G) * K + D if self.bias else 0)
-        feed_forward = n_maps * D * F + ((n_maps - 1) * F + D if self.bias else 0)
+        blocks = self.blocks
         return (
-            self.vocab_size * D * (1 if self.tied else 2)
-            + (self.max_len * D if self.positions == "learned" else 0)
-            + self.n_layers * (attention + feed_forward + 2 * norm)
-            + (norm if self.norm_placement == "pre" else 0)
+            self.vocab_size * self.d_model * (1 if self.tied else 2)
+            + (self.max_len * self.d_model if self.positions == "learned" else 0)
+            + self.n_layers * (blocks.n_attention + blocks.n_feed_forward)
+            + (blocks.n_norm if self.norm_placement == "pre" else 0)
         )
 
 
-class GPT(Layer):
+class GPT(Model):
     """ids (B,T) integers → logits (B,T,V); `parameters()` has every parameter by name.
 
     One seed gives float32 and float64 models the same weights, but for rounding.
     """
 
+    kind = "gpt"
+
     def __init__(self, config: GPTConfig, *, dtype: DTypeLike = np.float32, seed: int = 0) -> None:
         self.config = config
         self.dtype = check_dtype("GPT", dtype)
         rng = np.random.default_rng(check_count("GPT", "seed", seed, low=0, high=2**64))
-        self.embedding = Embedding(config.vocab_size, config.d_model, dtype=dtype, rng=rng)
-        self.positions = self.build_positions(rng)
-        self.dropout = Dropout(config.dropout)
-        self.layers = [
-            DecoderLayer(self.build_residual(self.build_attention(rng)), self.build_residual(self.build_feed_forward(rng)))
-            for _ in range(config.n_layers)
-        ]
-        self.final_norm = self.build_norm() if config.norm_placement == "pre" else None
+        blocks = config.blocks
+        scale = math.sqrt(config.d_model) if config.positions == "sinusoidal" else 1.0  # or the rows drown in the table
+        embedding = Embedding(config.vocab_size, config.d_model, scale=scale, dtype=dtype, rng=rng)
+        self.decoder = Stack(
+            embedding,
+            blocks.make_positions(config.max_len, dtype, rng),
+            [blocks.make_decoder_layer(dtype, rng, cross=False) for _ in range(config.n_layers)],
+            blocks.make_norm(dtype) if config.norm_placement == "pre" else None,
+            dropout=config.dropout,
+        )
         self.output = (
-            TiedOutput(self.embedding)
+            TiedOutput(embedding)
             if config.tied
             else Linear(config.d_model, config.vocab_size, bias=False, dtype=dtype, rng=rng)
         )
         self.initialise(rng)
 
-    def forward(self, ids: Array, rng: np.random.Generator | None = None) -> tuple[Array, LastBackward]:
-        """(logits, backward), where backward(dlogits) returns None: ids have no gradient. ValueError where T > max_len."""
-        check_integers("GPT", "ids", ids)
-        if ids.ndim != 2 or ids.shape[1] > self.config.max_len:
-            raise ValueError(
-                f"GPT: ids must have the shape (B, T), T at most max_len = {self.config.max_len}, got {ids.shape}"
-            )
-        backward: Callable[[Array], Any]
-        x, backward = self.embedding.forward(ids)  # (B,T) → (B,T,D)
-        backwards: list[Callable[[Array], Any]] = [backward]
-        if self.positions:
-            x, backward = self.positions.forward(x)
-            backwards.append(backward)
-        x, backward = self.dropout.forward(x, rng)
-        backwards.append(backward)
-        for layer in self.layers:
-            x, backward = layer.forward(x, rng)
-            backwards.append(backward)
-        if self.final_norm:
-            x, backward = self.final_norm.forward(x)
-            backwards.append(backward)
-        logits, backward = self.output.forward(x)  # (B,T,D) → (B,T,V)
-        backwards.append(backward)
+    def parts(self) -> Iterator[tuple[str, Parameter | Layer]]:
+        yield from self.decoder.parts()
+        yield "output", self.output
 
-        def backward_of_all(dlogits: Array) -> None:
-            for backward in reversed(backwards):
-                dlogits = backward(dlogits)
+    def forward(
+        self,
+        ids: Array,
+        rng: np.random.Generator | None = None,
+        *,
+        keep: Array | None = None,
+        cache: DecoderCache | None = None,
+    ) -> tuple[Array, Any]:
+        """(logits, backward), where backward(dlogits) returns None: ids have no gradient.
 
-        return logits, backward_of_all
+        keep   (B, T) boolean, False for padding, wherever it stands: as if those tokens were not there. Their logits are 0
+        cache  made by `new_cache`: the earlier tokens, to which these are added. Then backward(dlogits, later) → earlier, a
+               pair (dkeys, dvalues) for each layer: what these tokens owe to the earlier ones, for the backward of the call
+               before, as `later`; it is left out for the last tokens
+
+        ValueError for ids outside the vocabulary and for tokens past max_len.
+        """
+        caches = None
+        if cache is not None:
+            cache.check("GPT", self)
+            caches = cache.layers
+        check_tokens("GPT", "ids", ids, keep, self.config.vocab_size, self.config.max_len, caches)
+        features, decoder_backward = self.decoder.forward(ids, keep=keep, caches=caches, rng=rng)  # (B,T) → (B,T,D)
+        logits, output_backward = self.output.forward(features)  # (B,T,D) → (B,T,V)
+
+        def backward(dlogits: Array, later: Owed | None = None) -> Any:
+            return decoder_backward(output_backward(dlogits), later)
+
+        return logits, backward
 
     def loss(
-        self, ids: Array, targets: Array, rng: np.random.Generator | None = None
+        self, ids: Array, targets: Array, rng: np.random.Generator | None = None, *, keep: Array | None = None
     ) -> tuple[tuple[Array, int], LastBackward]:
         """((total, count), backward): the summed cross-entropy of `targets` (B,T), the ids that come next, and how many.
 
-        A target of −1 is not counted. backward(dtotal) adds the gradients of dtotal·total; dtotal = 1 / count is the mean's.
+        A target of −1 is not counted, nor one where `keep` is False. backward(dtotal) adds the gradients of dtotal·total;
+        dtotal = 1 / count is the mean's.
         """
-        logits, logits_backward = self.forward(ids, rng)
+        logits, logits_backward = self.forward(ids, rng, keep=keep)
+        if keep is not None:
+            targets = np.where(keep, targets, NOT_COUNTED)
         (total, count), loss_backward = cross_entropy(logits, targets, ignore_id=NOT_COUNTED)
 
         def backward(dtotal: Array) -> None:
@@ -187,69 +185,24 @@ class GPT(Layer):
 
         return (total, count), backward
 
-    def save(self, path: str | PathLike[str], tokenizer: Any = None) -> None:
-        """Write configuration, weights and the tokenizer to one .npz file, for npformer.load. An old file stays until the
-        new one is whole."""
-        weights = {f"weights/{name}": parameter.value for name, parameter in self.parameters().items()}
-        write_archive(path, self.description(tokenizer), weights)
+    def new_cache(self, *, whole: bool = False) -> DecoderCache:
+        """An empty cache. With a window it keeps the last W tokens, unless `whole`: a backward needs them all."""
+        window = None if whole else self.config.window
+        layers = [KVCache(self.config.max_len) if window is None else SlidingCache(window) for _ in self.decoder.layers]
+        return DecoderCache(self, layers)
 
-    def description(self, tokenizer: Any = None) -> dict[str, Any]:
-        """What a saved model says of itself, beside its weights."""
-        if tokenizer is not None and tokenizer.vocab_size != self.config.vocab_size:
-            n = self.config.vocab_size
-            raise ValueError(f"GPT: tokenizer has {tokenizer.vocab_size} characters, but the model a vocab_size of {n}")
-        return {
-            "model": "gpt",
-            "config": asdict(self.config),
-            "dtype": self.dtype.name,
-            "characters": None if tokenizer is None else tokenizer.characters,
-        }
+    def decode(self, ids: Array, cache: DecoderCache, keep: Array | None = None) -> Array:
+        """The logits (B, T, V) of ids (B, T) that follow those in the cache, and are added to it."""
+        logits: Array = self(ids, keep=keep, cache=cache)
+        return logits
 
-    # What the constructor builds with.
+    def decode_step(self, ids: Array, cache: DecoderCache) -> Array:
+        """`decode` of one token a row, ids (B,) → logits (B, V): the same but for rounding, in a fraction of the time.
 
-    def build_norm(self) -> Layer:
-        config = self.config
-        if config.norm == "rms_norm":
-            return RMSNorm(config.d_model, dtype=self.dtype)
-        return LayerNorm(config.d_model, bias=config.bias, dtype=self.dtype)
-
-    def build_residual(self, layer: Layer) -> Residual:
-        return Residual(layer, self.build_norm(), self.config.norm_placement, self.config.dropout)
-
-    def build_attention(self, rng: np.random.Generator) -> MultiHeadAttention:
-        config = self.config
-        positions: RotaryPositions | ALiBi | None = None
-        if config.positions == "rotary":
-            positions = RotaryPositions()
-        elif config.positions == "alibi":
-            positions = ALiBi(config.n_heads)
-        return MultiHeadAttention(
-            config.d_model,
-            config.n_heads,
-            d_head=config.d_head,
-            n_kv_heads=config.n_kv_heads,
-            bias=config.bias,
-            dropout=config.dropout,
-            positions=positions,
-            dtype=self.dtype,
-            rng=rng,
-        )
-
-    def build_feed_forward(self, rng: np.random.Generator) -> FeedForward | GatedFeedForward:
-        config = self.config
-        d_ff = config.d_ff or 4 * config.d_model
-        if config.activation == "swiglu":
-            return GatedFeedForward(config.d_model, d_ff, bias=config.bias, dtype=self.dtype, rng=rng)
-        activation = ACTIVATIONS[config.activation]
-        return FeedForward(config.d_model, d_ff, activation, bias=config.bias, dtype=self.dtype, rng=rng)
-
-    def build_positions(self, rng: np.random.Generator) -> LearnedPositions | SinusoidalPositions | None:
-        config = self.config
-        if config.positions == "learned":
-            return LearnedPositions(config.max_len, config.d_model, dtype=self.dtype, rng=rng)
-        if config.positions == "sinusoidal":
-            return SinusoidalPositions(scale=math.sqrt(config.d_model))
-        return None
+        The weights are those of the first decode_step with this cache.
+        """
+        cache.check("GPT", self)
+        return decode_step("GPT", self.decoder, self.output, self.config.vocab_size, self.config.max_len, ids, cache)
 
     def initialise(self, rng: np.random.Generator) -> None:
         """GPT-2's: every matrix of deviation 0.02, those that end a residual less, so that the sum of 2·n_layers of them

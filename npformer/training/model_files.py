@@ -3,36 +3,44 @@
 from collections.abc import Mapping
 from dataclasses import fields
 from os import PathLike
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from npformer.archive import read_archive
 from npformer.arguments import check_name
-from npformer.models import GPT, GPTConfig
+from npformer.models import GPT, Encoder, EncoderConfig, EncoderDecoder, GPTConfig, TransformerConfig
 from npformer.operation import Array
 from npformer.text import CharacterTokenizer
 
 C = TypeVar("C")
+AnyModel: TypeAlias = GPT | EncoderDecoder | Encoder
+KINDS: dict[str, tuple[type[AnyModel], type[Any]]] = {
+    GPT.kind: (GPT, GPTConfig),
+    EncoderDecoder.kind: (EncoderDecoder, TransformerConfig),
+    Encoder.kind: (Encoder, EncoderConfig),
+}
 
 
-def load(path: str | PathLike[str]) -> tuple[GPT, CharacterTokenizer | None]:
+def load(path: str | PathLike[str]) -> tuple[AnyModel, CharacterTokenizer | None]:
     """The model of a file that model.save or a Trainer wrote, and its tokenizer, None where it was saved without.
 
-    ValueError, in one sentence, for any other file, a damaged one, or one of another model.
+    ValueError, in one sentence, for any other file and for a damaged one.
     """
     return model_of(*read_archive(path), path)
 
 
 def model_of(
     header: Mapping[str, Any], arrays: Mapping[str, Array], path: str | PathLike[str]
-) -> tuple[GPT, CharacterTokenizer | None]:
-    if header.get("model") != "gpt":
-        raise ValueError(f"{path} is not an npformer checkpoint: it holds the model {header.get('model')!r}, not 'gpt'")
+) -> tuple[AnyModel, CharacterTokenizer | None]:
+    kind = header.get("model")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"{path} is not an npformer checkpoint: it holds the model {kind!r}, not one of {', '.join(KINDS)}")
+    model_class, config_class = KINDS[kind]
     try:
-        config = config_of(GPTConfig, header["config"])
+        config = config_of(config_class, header["config"])
         characters = header["characters"]
         tokenizer = None if characters is None else CharacterTokenizer(characters)
         dtype = header["dtype"]
-        check_name("GPT", "dtype", dtype, ("float32", "float64"))
+        check_name(model_class.__name__, "dtype", dtype, ("float32", "float64"))
     except KeyError as error:
         raise ValueError(f"{path} is not an npformer checkpoint: its header has no {error}") from error
     except (TypeError, ValueError) as error:
@@ -43,7 +51,7 @@ def model_of(
     n_weights = sum(array.size for array in weights.values())
     if n_weights < config.n_parameters / 2:  # asked before a model of whatever size is made
         raise ValueError(f"{path} is damaged: it holds {n_weights:,} weights, but its model has {config.n_parameters:,}")
-    model = GPT(config, dtype=dtype)
+    model = model_class(config, dtype=dtype)
     parameters = model.parameters()
     if weights.keys() != parameters.keys():
         name = min(weights.keys() ^ parameters.keys())

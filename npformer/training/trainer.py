@@ -234,6 +234,8 @@ class Trainer:
         check_integers("Trainer.resume", "tokens", tokens)
         header, arrays = read_archive(path)
         model, own_tokenizer = model_of(header, arrays, path)
+        if not isinstance(model, GPT):
+            raise ValueError(f"{path} holds the model {model.kind!r}; a Trainer goes on with 'gpt'")
         if "training" not in header:
             raise ValueError(f"{path} holds a model, but no training run to go on with")
         if "tokens" not in header:

@@ -8,7 +8,7 @@ from npformer.functional import relu
 
 RIGHT = {
     layers.Linear: {"d_in": 3, "d_out": 5},
-    layers.Embedding: {"vocab_size": 7, "d_model": 3, "padding_id": 1},
+    layers.Embedding: {"vocab_size": 7, "d_model": 3, "padding_id": 1, "scale": 2.0},
     layers.LayerNorm: {"d_model": 3, "eps": 1e-5},
     layers.RMSNorm: {"d_model": 3, "eps": 1e-5},
     layers.FeedForward: {"d_model": 3, "d_ff": 5, "activation": relu, "dropout": 0.1},
@@ -16,7 +16,7 @@ RIGHT = {
     layers.MultiHeadAttention: {"d_model": 6, "n_heads": 4, "d_head": 2, "n_kv_heads": 2, "dropout": 0.1},
     layers.LearnedPositions: {"max_len": 5, "d_model": 3},
     layers.Dropout: {"p": 0.1},
-    layers.SinusoidalPositions: {"scale": 1.0, "base": 100.0},
+    layers.SinusoidalPositions: {"base": 100.0},
     layers.RotaryPositions: {"base": 100.0, "layout": "half"},
     layers.ALiBi: {"n_heads": 3},
 }
@@ -58,7 +58,7 @@ CASES = [
 ] + [
     (layers.Embedding, "padding_id", 7, ValueError),
     (layers.Embedding, "padding_id", -1, ValueError),
-    (layers.SinusoidalPositions, "scale", np.inf, ValueError),
+    (layers.Embedding, "scale", np.inf, ValueError),
     (layers.RotaryPositions, "layout", "halves", ValueError),
     (layers.MultiHeadAttention, "n_kv_heads", 3, ValueError),
 ]

@@ -158,8 +158,7 @@ def test_positions():
     x = normal(B, T, D)
     learned = LearnedPositions(T + 2, D, rng=rng(), **FLOAT64)
     assert np.array_equal(learned(x), x + learned.table.value[:T])
-    expected = 3 * x + functional.sinusoidal_positions(T, D)
-    assert np.array_equal(SinusoidalPositions(scale=3)(x), expected)
+    assert np.array_equal(SinusoidalPositions()(x), x + functional.sinusoidal_positions(T, D))
     with pytest.raises(ValueError, match=r"LearnedPositions: x has 5 positions, the table 4"):
         LearnedPositions(4, D, rng=rng(), **FLOAT64)(x)
     with pytest.raises(TypeError, match="float32"):

@@ -93,7 +93,7 @@ def test_the_default_is_gpt2_and_its_parameters_have_these_names():
         "final_norm.beta",
     ]
     model = small()
-    wide = model.layers[0].feed_forward.layer.widen
+    wide = model.decoder.layers[0].feed_forward.layer.widen
     assert wide.weight.value.shape == (8, 32)
 
 
@@ -114,7 +114,7 @@ def test_a_seed_makes_one_model_in_either_dtype():
     double, single, other = small(seed=1), small(np.float32, seed=1), small(seed=2)
     for name, parameter in double.parameters().items():
         assert np.array_equal(single.parameters()[name].value, parameter.value.astype(np.float32))
-    assert not np.array_equal(other.embedding.table.value, double.embedding.table.value)
+    assert not np.array_equal(other.decoder.embedding.table.value, double.decoder.embedding.table.value)
     assert single(ids(1, 3)).dtype == np.float32
     assert double(ids(1, 3)).dtype == np.float64
 
@@ -139,20 +139,20 @@ def test_a_gradient_reaches_no_later_token():
     dlogits = np.zeros_like(logits)
     dlogits[:, 1] = 1
     backward(dlogits)
-    assert (model.embedding.table.grad != 0).any(axis=1).tolist() == [True, True, False, False, False, False, False]
-    assert (model.positions.table.grad != 0).any(axis=1).tolist() == [True, True, False, False, False, False]
+    assert (model.decoder.embedding.table.grad != 0).any(axis=1).tolist() == [True, True, False, False, False, False, False]
+    assert (model.decoder.positions.table.grad != 0).any(axis=1).tolist() == [True, True, False, False, False, False]
 
 
 def test_a_tied_gradient_is_the_sum_of_the_untied_ones():
     tied, untied = randomised(small(tied=True)), small(tied=False)
     for name, parameter in tied.parameters().items():
         untied.parameters()[name].value[...] = parameter.value
-    untied.output.weight.value[...] = tied.embedding.table.value.T
+    untied.output.weight.value[...] = tied.decoder.embedding.table.value.T
     for model in (tied, untied):
         (total, count), backward = model.loss(ids(2, 5), ids(2, 5, seed=1))
         backward(1.0)
-    expected = untied.embedding.table.grad + untied.output.weight.grad.T
-    np.testing.assert_allclose(tied.embedding.table.grad, expected, rtol=0, atol=1e-13 * abs(expected).max())
+    expected = untied.decoder.embedding.table.grad + untied.output.weight.grad.T
+    np.testing.assert_allclose(tied.decoder.embedding.table.grad, expected, rtol=0, atol=1e-13 * abs(expected).max())
 
 
 def test_the_loss_is_a_sum_and_leaves_out_targets_of_minus_one():
@@ -337,11 +337,11 @@ def test_gradients_right_at_the_start_too():
 
 def test_a_wrong_gradient_of_the_loss_is_found():
     model = randomised(small(d_model=16))
-    right = model.layers[1].attention.forward
+    right = model.decoder.layers[1].attention.forward
 
     def wrong(x, **options):
         y, backward = right(x, **options)
         return y, lambda dy: backward(dy) * 1.0001
 
-    model.layers[1].attention.forward = wrong
+    model.decoder.layers[1].attention.forward = wrong
     assert gradcheck.check_layer(Loss(model), ids(2, 5), ids(2, 5, seed=1)).verdict == "fail"

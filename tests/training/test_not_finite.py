@@ -170,7 +170,7 @@ def test_a_backward_of_a_linear_map(new_trainer, state, monkeypatch, layer, grad
 
 def test_a_backward_of_an_activation(new_trainer, state):
     trainer = new_trainer(n_micro_batches=2)
-    inner = trainer.model.layers[0].feed_forward.layer
+    inner = trainer.model.decoder.layers[0].feed_forward.layer
     inner.activation = poisoned(inner.activation, None)
     assert_stops(
         trainer, state, "not finite is the gradient of the output of layers.0.feed_forward.widen, nan at [1, 4, 12]"
@@ -190,7 +190,7 @@ def test_a_tied_table_is_named_as_what_it_is(new_trainer, state, monkeypatch):
 def test_the_step_is_done_again_with_the_same_masks(new_trainer, state, n_micro_batches):
     trainer = new_trainer(model={"dropout": 0.3}, n_micro_batches=n_micro_batches)
     trainer.step()
-    inner = trainer.model.layers[0].feed_forward.layer
+    inner = trainer.model.decoder.layers[0].feed_forward.layer
     activation, seen = inner.activation, []
 
     def noted(x):
@@ -219,7 +219,7 @@ def test_the_step_is_done_again_with_the_same_masks(new_trainer, state, n_micro_
 
 def test_gradients_of_the_first_try_are_not_taken_for_those_of_the_second(new_trainer, state):
     trainer = new_trainer()
-    inner = trainer.model.layers[0].feed_forward.layer
+    inner = trainer.model.decoder.layers[0].feed_forward.layer
     activation = inner.activation
     calls = []
 
@@ -233,7 +233,7 @@ def test_gradients_of_the_first_try_are_not_taken_for_those_of_the_second(new_tr
 
 def test_a_forward_of_a_layers_own_comes_back(new_trainer):
     trainer = new_trainer()
-    layer = trainer.model.layers[0].feed_forward
+    layer = trainer.model.decoder.layers[0].feed_forward
     own = layer.forward
     layer.forward = own
     parameter(trainer, "final_norm.beta")[...] = HUGE
@@ -266,7 +266,7 @@ def test_when_the_cause_is_gone_the_run_goes_on_as_if_nothing_had_been(new_train
 def test_the_last_good_checkpoint_stays(new_trainer, state, tokens, tmp_path, every):
     path = tmp_path / "run.npz"
     trainer, good = new_trainer(), new_trainer()
-    inner = trainer.model.layers[0].feed_forward.layer
+    inner = trainer.model.decoder.layers[0].feed_forward.layer
     activation = inner.activation
 
     def report(step):
