@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
     print(f"demos: {error.name} is missing; README.md says how to install it, and which python to run", file=sys.stderr)
     sys.exit(2)
 
-DEMOS = ("char_lm", "minimal", "by_hand", "exercises")
+DEMOS = ("char_lm", "minimal", "by_hand", "exercises", "cities", "positions", "cache")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

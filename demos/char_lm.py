@@ -20,6 +20,7 @@ import numpy as np
 
 from demos.counting import n_gram_loss
 from demos.gradients import gradients_are_right
+from demos.numbers import count, count_from_0
 from demos.progress import Progress, clock
 from npformer import GPT, GPTConfig, load
 from npformer.archive import read_archive, write_archive
@@ -125,20 +126,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def count(text: str) -> int:
-    return count_from_0(text, low=1)
-
-
-def count_from_0(text: str, low: int = 0) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be an integer, got {text!r}") from None
-    if not low <= number < 2**31:
-        raise argparse.ArgumentTypeError(f"must be in {low} … {2**31 - 1}, got {number}")
-    return number
 
 
 def degree(text: str) -> float:

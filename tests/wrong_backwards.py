@@ -428,6 +428,15 @@ MAPS = [
     Wrong("Linear", "return dx\n", "return 0 * dx\n", "the graph is cut", "layers/linear"),
     Wrong("Embedding", "grad += embedding_backward", "grad[...] = embedding_backward", "overwrites", "layers/embedding"),
     Wrong("Embedding", "(ids, self.table.value, self.padding_id)", "(ids, self.table.value)", "padding", "layers/embedding"),
+    Wrong("Embedding", "embedding_backward(self.scale * dy)", "embedding_backward(dy)", "no scale", "layers/embedding"),
+    Wrong(
+        "Embedding",
+        "embedding_backward(self.scale * dy)",
+        "self.scale * embedding_backward(self.scale * dy)",
+        "the scale twice",
+        "layers/embedding",
+    ),
+    Wrong("TiedOutput", "self.bias.grad += dbias[0]", "pass", "the bias is forgotten", "layers/tied_output"),
     Wrong("TiedOutput", "self.table.grad += dweight.T", "pass", "the table is forgotten", "layers/tied_output"),
     Wrong("TiedOutput", "self.table.grad += dweight.T", "self.table.grad -= dweight.T", "a sign", "layers/tied_output"),
     Wrong(
@@ -506,10 +515,25 @@ FEED_FORWARD = [
 MULTI_HEAD = [
     Wrong("MultiHeadAttention", right, wrong, fault, "layers/multi_head_attention")
     for right, wrong, fault in [
-        ("return dx + dm if", "return dx if", "x only as what asks"),
-        ("return dx + dm if", "return dm if", "x only as what is asked"),
-        ("else (dx, dm)", "else (dx, 2 * dm)", "the memory doubled"),
-        ("else (dx, dm)", "else (dm, dx)", "two gradients swapped"),
+        ("is not None else dx + dm", "is not None else dx", "x only as what asks"),
+        ("is not None else dx + dm", "is not None else dm", "x only as what is asked"),
+        ("(dx + dm, *earlier)", "(dx, *earlier)", "with a cache x only as what asks"),
+        ("return dx, dm\n", "return dx, 2 * dm\n", "the memory doubled"),
+        ("return dx, dm\n", "return dm, dx\n", "two gradients swapped"),
+        ("if later:", "if False:", "later tokens owe nothing"),
+        ("dk + later[0], dv + later[1]", "dk + later[1], dv + later[0]", "what is owed to keys and values swapped"),
+        ("dk + later[0], dv + later[1]", "dk + later[0], dv", "nothing is owed to the values"),
+        ("*earlier, dk, dv = append", "*earlier, dv, dk = append", "the tokens' own keys and values swapped"),
+        (
+            "*earlier, dk, dv = append_backward(dk, dv)",
+            "*earlier, dk, dv = append_backward(dk, dv); earlier = [0 * d for d in earlier]",
+            "nothing is owed to the earlier tokens",
+        ),
+        (
+            "*earlier, dk, dv = append_backward(dk, dv)",
+            "*earlier, dk, dv = append_backward(dk, dv); earlier = earlier[::-1]",
+            "what is owed to the earlier keys and values swapped",
+        ),
         (
             " + value_backward(split_v_backward(dv))",
             " + 0 * value_backward(split_v_backward(dv))",
@@ -531,21 +555,33 @@ AROUND = [
     Wrong(
         "LearnedPositions", "self.table.grad += dtable", "self.table.grad[...] = dtable", "overwrites", "layers/positions"
     ),
+    Wrong("LearnedPositions", "drows = dy.sum(0)", "drows = dy.mean(0)", "a mean over the batch", "layers/positions"),
+    Wrong("LearnedPositions", "drows = dy.sum(0)", "drows = dy[0]", "the first of the batch only", "layers/positions"),
     Wrong(
         "LearnedPositions",
-        "dtable[:T] = dy.sum(0)",
-        "dtable[len(table) - T :] = dy.sum(0)",
-        "other rows",
+        "rows_backward(np.where(there, drows, 0))",
+        "rows_backward(drows)",
+        "hidden positions have a gradient",
         "layers/positions",
     ),
     Wrong(
-        "LearnedPositions", "dtable[:T] = dy.sum(0)", "dtable[:T] = dy.mean(0)", "a mean over the batch", "layers/positions"
+        "LearnedPositions",
+        "return dy, rows_backward(",
+        "return np.where(there, dy, 0), rows_backward(",
+        "hidden positions have none beside the table",
+        "layers/positions",
     ),
-    Wrong("SinusoidalPositions", "= scale * dy", "= dy", "the scale is missing", "layers/positions"),
+    Wrong(
+        "SinusoidalPositions",
+        "        return dy\n",
+        "        return np.where((positions >= 0)[..., None], dy, 0)\n",
+        "hidden positions have no gradient",
+        "layers/positions",
+    ),
     Wrong(
         "RotaryPositions",
-        "return rotary(x, np.arange(x.shape[-2]), self.base, self.layout)",
-        "return rotary(x, np.arange(x.shape[-2]), self.base, self.layout)[0], lambda dy: dy",
+        "return rotary(x, p if p.ndim == 1 else p[:, None], self.base, self.layout)",
+        "return rotary(x, p if p.ndim == 1 else p[:, None], self.base, self.layout)[0], lambda dy: dy",
         "not turned back",
         "layers/positions",
     ),
@@ -554,35 +590,101 @@ AROUND = [
     Wrong(
         "Residual", "(pre_backward(through) if pre_backward else through)", "through", "misses the norm", "layers/residual"
     ),
-    Wrong("Residual", "layer_backward(drop_backward(beside))", "layer_backward(beside)", "the mask", "layers/residual"),
+    Wrong("Residual", "layer_backward(drop_backward(beside), *", "layer_backward(beside, *", "the mask", "layers/residual"),
+    Wrong("Residual", "(beside), *other_dys)", "(beside))", "what is owed to the layer", "layers/residual"),
     Wrong(
         "Residual", "return (dx, *dothers)", "return (dx, *(-d for d in dothers))", "the memory's sign", "layers/residual"
     ),
-    Wrong(
-        "DecoderLayer",
-        "attention_backward(feed_forward_backward(dy))",
-        "attention_backward(dy)",
-        "the feed-forward network is forgotten",
-        "layers/decoder_layer",
-    ),
-    Wrong(
-        "DecoderLayer",
-        "attention_backward(feed_forward_backward(dy))",
-        "feed_forward_backward(attention_backward(dy))",
-        "in the forward's order",
-        "layers/decoder_layer",
-    ),
-    Wrong("GPT", "reversed(backwards):", "reversed(backwards[1:]):", "the embedding is forgotten", "models/gpt"),
-    Wrong("GPT", "reversed(backwards):", "backwards[:0:-2]:", "every other layer is forgotten", "models/gpt"),
-    Wrong(
-        "GPT",
-        "x, backward = self.dropout.forward(x, rng)\n        backwards.append(backward)",
-        "x, backward = self.dropout.forward(x, rng)",
-        "the mask on the embeddings is forgotten",
-        "models/gpt",
-    ),
 ]
 
+OF_A_LAYER = [
+    Wrong("EncoderLayer", right, wrong, fault, "layers/encoder_layer")
+    for right, wrong, fault in [
+        ("attention_backward(feed_forward_backward(dy))", "attention_backward(dy)", "the feed-forward network is forgotten"),
+        (
+            "attention_backward(feed_forward_backward(dy))",
+            "feed_forward_backward(attention_backward(dy))",
+            "in the forward's order",
+        ),
+    ]
+] + [
+    Wrong("DecoderLayer", right, wrong, fault, "layers/decoder_layer")
+    for right, wrong, fault in [
+        ("dx = feed_forward_backward(dy)", "dx = dy", "the feed-forward network is forgotten"),
+        ("dx, *dmemory = cross_backward(dx)", "_, *dmemory = cross_backward(dx)", "cross-attention only for the memory"),
+        (
+            "dx, *dmemory = cross_backward(dx)",
+            "dx, *dmemory = cross_backward(dx); dmemory = [0 * dmemory[0]]",
+            "the memory gets nothing",
+        ),
+        (
+            "dx = feed_forward_backward(dy)\n            dmemory: Any = ()\n            if self.cross_attention:\n"
+            "                dx, *dmemory = cross_backward(dx)",
+            "dx = dy\n            dmemory: Any = ()\n            if self.cross_attention:\n"
+            "                dx, *dmemory = cross_backward(dx)\n            dx = feed_forward_backward(dx)",
+            "the first two in the forward's order",
+        ),
+        ("attention_backward(dx, *later)", "attention_backward(dx)", "what is owed to its keys and values is dropped"),
+        ("return dx, *dmemory, *earlier", "return dx, *dmemory, *earlier[::-1]", "what it owes to keys and values swapped"),
+    ]
+]
+
+STACK = [
+    Wrong("Stack", right, wrong, fault, "models/stack")
+    for right, wrong, fault in [
+        ("reversed(range(len(layer_backwards)))", "range(len(layer_backwards))", "the layers in the forward's order"),
+        ("dx = dx if keep is None else", "dx = dx if True else", "hidden features have a gradient"),
+        ("            if norm_backward:", "            if False:", "the final norm is forgotten"),
+        ("dx = drop_backward(dx)", "pass", "the mask on the embeddings is forgotten"),
+        ("dx = positions_backward(dx)", "pass", "the positions are forgotten"),
+        ("types_backward(dx)", "pass", "the token types are forgotten"),
+        ("            embedding_backward(dx)\n", "", "the embedding is forgotten"),
+        ("[sum(dmemories)]", "[dmemories[0]]", "the memory of the last layer only"),
+        ("[sum(dmemories)]", "[dmemories[-1]]", "the memory of the first layer only"),
+        ("(later[i] if later else ())", "()", "what is owed to the layers is dropped"),
+        ("(later[i] if later else ())", "(later[-1 - i] if later else ())", "what is owed goes to the wrong layers"),
+        ("earlier.insert(0, (dkeys, dvalues))", "earlier.append((dkeys, dvalues))", "what it owes in the wrong order"),
+    ]
+]
+
+MODELS = (
+    [
+        Wrong("GPT", "decoder_backward(output_backward(dlogits), later)", wrong, fault, "models/gpt")
+        for wrong, fault in [
+            ("decoder_backward(output_backward(dlogits))", "what later tokens owe is dropped"),
+            ("decoder_backward(2 * output_backward(dlogits), later)", "all but the output doubled"),
+        ]
+    ]
+    + [
+        Wrong("EncoderDecoder", right, wrong, fault, "models/encoder_decoder")
+        for right, wrong, fault in [
+            ("            encoder_backward(dmemory)\n", "", "the encoder is forgotten"),
+            ("encoder_backward(dmemory)", "encoder_backward(-dmemory)", "the memory's sign"),
+        ]
+    ]
+    + [
+        Wrong("Encoder", right, wrong, fault, "models/encoder")
+        for right, wrong, fault in [
+            (
+                "dx: Array = weights[..., None] * dy[:, None]",
+                "dx: Array = np.ones_like(x) * dy[:, None]",
+                "no weights of pooling",
+            ),
+            (
+                "dx: Array = weights[..., None] * dy[:, None]",
+                "dx: Array = dy[:, None] / x.shape[1] + 0 * x",
+                "a mean of all",
+            ),
+            (
+                "            if output_backward:\n                dy = output_backward(dy)\n            if pool",
+                "            if pool",
+                "the outputs",
+            ),
+            ("            encoder_backward(dy)\n", "            encoder_backward(dy / len(dy))\n", "a mean over the batch"),
+        ]
+    ]
+)
+
 OF_OPERATIONS = [*ACTIVATIONS, *SOFTMAX_AND_LOSS, *NORMS, *TABLES_AND_MAPS, *POSITIONS, *ATTENTION]
-OF_LAYERS = [*MAPS, *FEED_FORWARD, *MULTI_HEAD, *AROUND]
+OF_LAYERS = [*MAPS, *FEED_FORWARD, *MULTI_HEAD, *AROUND, *OF_A_LAYER, *STACK, *MODELS]
 WRONG = [*OF_OPERATIONS, *OF_LAYERS]

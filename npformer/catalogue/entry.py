@@ -128,8 +128,11 @@ class Operation:
             return Case(self, arrays, options)
         layer = self.build(self.function, choose, axes, rng)
         for parameter_name, parameter in layer.parameters().items():
-            fan_in = len(parameter.value) if parameter.value.ndim == 2 else 1  # so that no softmax saturates
-            arrays[parameter_name] = rng.standard_normal(parameter.value.shape) / np.sqrt(fan_in)
+            z = rng.standard_normal(parameter.value.shape)
+            if z.ndim == 2:
+                arrays[parameter_name] = z / np.sqrt(len(z))  # so that no softmax saturates
+            else:
+                arrays[parameter_name] = parameter.value + 0.3 * z  # or gains near 0 make all tokens alike
         return Case(replace(self, function=as_operation(layer)), arrays, options, layer)
 
     def draw_axes(self, choose: Chooser, letters: str) -> Axes:

@@ -99,7 +99,7 @@ def visible_positions(title: str, query_positions: Array, key_positions: Array, 
         left, right = window_sides(title, window)
         visible = visible & (-left <= j - i) & (j - i <= right)
     visible = np.broadcast_to(visible, np.broadcast_shapes(i.shape, j.shape))  # (T,S) or (B,T,S)
-    return visible.reshape(-1, 1, *visible.shape[-2:])  # → (1 or B,1,T,S)
+    return visible[None, None] if visible.ndim == 2 else visible[:, None]  # → (1 or B,1,T,S)
 
 
 def by_group(array: Array, n_groups: int) -> Array:

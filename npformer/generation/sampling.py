@@ -9,7 +9,7 @@ of weight 0 does not raise the sum, so it is never the first.
 Sources: Fan, Lewis and Dauphin 2018, section 5 (top_k); Holtzman et al. 2020, section 3.1 (top_p).
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -50,7 +50,8 @@ def sample(
     check_generator("sample", "rng", rng)
     if rng is None and choice.temperature > 0:
         raise TypeError("sample: rng must be a numpy.random.Generator where the temperature is above 0, got None")
-    return draw("sample", logits, choice, rng)
+    x = checked("sample", logits)
+    return draw(x, choice, None if rng is None or choice.temperature == 0 else rng.random(x.shape[:-1]))
 
 
 def check_choice(title: str, temperature: Any, top_k: Any, top_p: Any) -> Choice:
@@ -66,18 +67,16 @@ def check_choice(title: str, temperature: Any, top_k: Any, top_p: Any) -> Choice
     return Choice(temperature, top_k, top_p)
 
 
-def draw(title: str, logits: Array, choice: Choice, rng: np.random.Generator | None) -> Array:
-    """`sample` with checked arguments; without `rng` it is greedy."""
-    x = checked(title, logits)
-    if rng is None or choice.temperature == 0:
+def draw(x: Array, choice: Choice, u: Array | None) -> Array:
+    """One id of each row of x (..., V), float64 and usable: by the numbers u (...) in [0, 1), or greedily without them."""
+    if u is None:
         return np.asarray(x.argmax(-1), np.int64)
     with np.errstate(all="ignore"):  # what is too far below the maximum becomes −inf, and its weight 0
         weights = np.exp((x - x.max(-1, keepdims=True)) / choice.temperature)
     if choice.top_k is not None or choice.top_p is not None:
         weights = restrict(weights, np.argsort(-x, -1, kind="stable"), choice)
     sums = weights.cumsum(-1)
-    u = rng.random(x.shape[:-1])[..., None]  # (...) → (..., 1)
-    return np.asarray((sums <= u * sums[..., -1:]).sum(-1), np.int64)  # (..., V) → (...)
+    return np.asarray((sums <= u[..., None] * sums[..., -1:]).sum(-1), np.int64)  # (..., V) → (...)
 
 
 def restrict(weights: Array, order: Array, choice: Choice) -> Array:
@@ -102,12 +101,21 @@ def checked(title: str, logits: Any) -> Array:
     check_filled(title, "logits", logits)
     with np.errstate(all="ignore"):  # a long double may be too large
         x = np.array(logits, np.float64, order="C")
+    if not usable(x):
+        refuse(title, x)
+    return x
+
+
+def usable(x: Array) -> bool:
+    """Whether the largest entry of each row is finite: then no entry is NaN or +inf, and there is one to choose."""
+    return bool(np.isfinite(x.max(-1)).all())
+
+
+def refuse(title: str, x: Array) -> NoReturn:
+    """ValueError with the first place in x (..., V), which is not usable."""
     wrong = np.isnan(x) | (x == np.inf)
     if wrong.any():
         index = tuple(map(int, np.argwhere(wrong)[0]))
         raise ValueError(f"{title}: logits hold {x[index]} at {list(index)}")
-    empty = (x == -np.inf).all(-1)
-    if empty.any():
-        row = list(map(int, np.argwhere(empty)[0]))
-        raise ValueError(f"{title}: logits hold nothing but -inf{f' at {row}' if row else ''}")
-    return x
+    row = list(map(int, np.argwhere((x == -np.inf).all(-1))[0]))
+    raise ValueError(f"{title}: logits hold nothing but -inf{f' at {row}' if row else ''}")

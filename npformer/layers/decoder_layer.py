@@ -55,6 +55,8 @@ class DecoderLayer(Layer):
         if self.cross_attention and memory is not None:
             x, cross_backward = self.cross_attention.forward(x, memory, keep=memory_keep, rng=rng)
         y, feed_forward_backward = self.feed_forward.forward(x, rng=rng)
+        if cache is not None and cache.no_backward:
+            return y, attention_backward  # which says so
 
         def backward(dy: Array, *later: Array) -> Any:
             dx = feed_forward_backward(dy)

@@ -110,17 +110,18 @@ class KVCache:
     def append_one(self, k: Array, v: Array) -> KeysAndValues:
         """`append` of one token a row, k (B, G, K) and v (B, G, V), unchecked and without a backward: all slots in use."""
         n = self.length
-        if n == self.key_slots.shape[2]:
+        if not self.begun or n == self.key_slots.shape[2]:
             self.check_room(n + 1)
             self.make_room(k, v, n + 1)
+        keys, values = self.key_slots, self.value_slots
         if self.row_lengths is None:
-            self.key_slots[:, :, n], self.value_slots[:, :, n] = k, v
+            keys[:, :, n], values[:, :, n] = k, v
         else:
             rows = np.arange(len(k))
-            self.key_slots[rows, :, self.row_lengths], self.value_slots[rows, :, self.row_lengths] = k, v
+            keys[rows, :, self.row_lengths], values[rows, :, self.row_lengths] = k, v
             self.row_lengths = self.row_lengths + 1
         self.length = n + 1
-        return self.key_slots[:, :, : n + 1], self.value_slots[:, :, : n + 1]
+        return keys[:, :, : n + 1], values[:, :, : n + 1]
 
     def slot_positions(self) -> Array:
         """Where in their rows the tokens in the slots in use stand: (S,), or (B, S) with −1 for none where rows differ."""
@@ -152,9 +153,11 @@ class KVCache:
         had = self.lengths
         given = np.asarray(lengths)
         check_integers("KVCache.rewind", "lengths", given)
-        if had is None or given.shape not in ((), had.shape) or ((given < 0) | (given > had)).any():
-            holds = 0 if had is None else had.tolist()
-            raise ValueError(f"KVCache.rewind: lengths must be at most {holds}, which it holds, got {lengths}")
+        had = np.zeros((), np.int64) if had is None else had
+        if given.shape not in ((), had.shape) or ((given < 0) | (given > had)).any():
+            raise ValueError(f"KVCache.rewind: lengths must be at most {had.tolist()}, which it holds, got {lengths}")
+        if not self.begun:
+            return
         self.length = int(given.max(initial=0))
         alike = given.ndim == 0 or bool((given == self.length).all())
         self.row_lengths = None if alike else given.astype(np.int64)

@@ -115,6 +115,9 @@ class MultiHeadAttention(Layer):
             return y, append_backward
 
         def backward(dy: Array, *later: Array) -> Any:
+            if later and (later[0].shape, later[1].shape) != (k.shape, v.shape):
+                shapes = f"{later[0].shape} and {later[1].shape}, not {k.shape} and {v.shape}"
+                raise ValueError(f"MultiHeadAttention: what later tokens owe to keys and values has the shapes {shapes}")
             dq, dk, dv, *_ = attention_backward(merge_backward(output_backward(dy)))
             earlier: Any = ()
             if cache is not None:

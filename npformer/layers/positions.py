@@ -30,7 +30,7 @@ class LearnedPositions(Layer):
         self.table = Parameter.normal((max_len, d_model), 1.0, dtype, rng)
 
     def forward(self, x: Array, positions: Array | None = None) -> tuple[Array, Backward]:
-        y, add_backward = add_rows(x, self.table.value, places("LearnedPositions", x, positions))
+        y, add_backward = add_rows(x, self.table.value, positions)
 
         def backward(dy: Array) -> Array:
             dx, dtable = add_backward(dy)
@@ -41,15 +41,16 @@ class LearnedPositions(Layer):
 
 
 @operation(x="B T D", table="L D")
-def add_rows(x: Array, table: Array, positions: Array) -> tuple[Array, Backwards]:
+def add_rows(x: Array, table: Array, positions: Array | None) -> tuple[Array, Backwards]:
     """y_bt = x_bt + table_p with p the position of t, or nothing: a row's gradient is the sum over where it was added."""
-    if positions.max(initial=-1) >= len(table):
-        raise ValueError(f"LearnedPositions: x reaches to position {positions.max()}, the table to {len(table) - 1}")
-    there = (positions >= 0)[..., None]  # (T,1) or (B,T,1)
-    rows, rows_backward = embedding(np.maximum(positions, 0), table)  # (T,D) or (B,T,D)
+    p = places("LearnedPositions", x, positions)
+    if p.max(initial=-1) >= len(table):
+        raise ValueError(f"LearnedPositions: x reaches to position {p.max()}, the table to {len(table) - 1}")
+    there = (p >= 0)[..., None]  # (T,1) or (B,T,1)
+    rows, rows_backward = embedding(np.maximum(p, 0), table)  # (T,D) or (B,T,D)
 
     def backward(dy: Array) -> tuple[Array, ...]:
-        drows = dy.sum(0) if positions.ndim == 1 else dy  # (B,T,D) → (T,D): one row serves the whole batch
+        drows = dy.sum(0) if p.ndim == 1 else dy  # (B,T,D) → (T,D): one row serves the whole batch
         return dy, rows_backward(np.where(there, drows, 0))
 
     return x + np.where(there, rows, 0), backward
@@ -76,14 +77,15 @@ class SinusoidalPositions(Layer):
         self.base = check_number("SinusoidalPositions", "base", base, low=0)
 
     def forward(self, x: Array, positions: Array | None = None) -> tuple[Array, Backward]:
-        return add_sinusoids(x, places("SinusoidalPositions", x, positions), self.base)
+        return add_sinusoids(x, positions, self.base)
 
 
 @operation(x="B T D")
-def add_sinusoids(x: Array, positions: Array, base: float) -> tuple[Array, Backward]:
+def add_sinusoids(x: Array, positions: Array | None, base: float) -> tuple[Array, Backward]:
     """y = x + a constant, so dx = dy."""
-    table = sinusoidal_positions(int(positions.max(initial=0)) + 1, x.shape[2], base).astype(x.dtype)
-    y = x + np.where((positions >= 0)[..., None], table[positions], 0)
+    p = places("SinusoidalPositions", x, positions)
+    table = sinusoidal_positions(int(p.max(initial=0)) + 1, x.shape[2], base).astype(x.dtype)
+    y = x + np.where((p >= 0)[..., None], table[p], 0)
 
     def backward(dy: Array) -> Array:
         return dy
@@ -115,6 +117,6 @@ class ALiBi:
         them is (B, T) or (B, S) → (B, H, T, S). m is alibi_slopes(n_heads).
         """
         distance = np.abs(query_positions[..., :, None] - key_positions[..., None, :])  # (T,S) or (B,T,S)
-        distance = distance.reshape(-1, 1, *distance.shape[-2:])  # → (1 or B,1,T,S)
+        distance = distance[None, None] if distance.ndim == 2 else distance[:, None]  # → (1 or B,1,T,S)
         bias: Array = -alibi_slopes(self.n_heads)[:, None, None] * distance
         return bias.astype(dtype)

@@ -44,6 +44,9 @@ class Residual(Layer):
         inner, layer_backward = self.layer.forward(inner, *others, **options)
         inner, drop_backward = self.dropout.forward(inner, rng)
         y, post_backward = (x + inner, None) if pre else self.norm.forward(x + inner)
+        cache = options.get("cache")
+        if cache is not None and cache.no_backward:
+            return y, layer_backward  # which says so, before any gradient is added
 
         def backward(dy: Array, *other_dys: Array) -> Any:
             beside = post_backward(dy) if post_backward else dy

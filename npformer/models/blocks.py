@@ -63,7 +63,7 @@ class Blocks:
         check_name(self.title, "norm", self.norm, NORMS)
         check_name(self.title, "norm_placement", self.norm_placement, PLACEMENTS)
         check_name(self.title, "positions", self.positions, POSITIONS)
-        check_probability(self.title, "dropout", self.dropout)
+        object.__setattr__(self, "dropout", check_probability(self.title, "dropout", self.dropout))  # as Python's float
         check_flag(self.title, "bias", self.bias)
         if self.eps is not None:
             check_number(self.title, "eps", self.eps, low=0)

@@ -42,6 +42,11 @@ class DecoderCache:
         return self.layers[0].lengths
 
     @property
+    def no_backward(self) -> str:
+        """Why a pass with this cache has no backward; empty where it has one."""
+        return self.layers[0].no_backward
+
+    @property
     def nbytes(self) -> int:
         """The bytes of all keys and values, with the room not used yet, and of the memory."""
         of_memory = 0 if self.memory is None else self.memory.nbytes
@@ -55,7 +60,8 @@ class DecoderCache:
     def reorder(self, rows: Array) -> None:
         """Row i becomes what row rows[i] was: rows (B′,) integers, of which some may come twice and others not at all."""
         for cache in self.layers:
-            cache.reorder(rows)
+            if cache.begun or self.memory is None:
+                cache.reorder(rows)
         if self.memory is not None:
             self.memory = self.memory[rows]
             self.memory_keep = None if self.memory_keep is None else self.memory_keep[rows]

@@ -201,7 +201,7 @@ class Encoder(Model):
         if not self.output:
             raise ValueError("Encoder: a loss needs a model with n_outputs")
         logits, logits_backward = self.forward(ids, token_types=token_types, keep=keep, rng=rng)
-        if keep is not None and not self.config.pooling:
+        if keep is not None and not self.config.pooling and np.shape(targets) == keep.shape:  # or cross_entropy refuses them
             targets = np.where(keep, targets, NOT_COUNTED)
         (total, count), loss_backward = cross_entropy(logits, targets, ignore_id=NOT_COUNTED)
 

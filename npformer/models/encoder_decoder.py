@@ -225,6 +225,7 @@ class EncoderDecoder(Model):
         Hidden tokens are neither predicted nor read. backward(dtotal) adds the gradients of dtotal·total; dtotal = 1 / count
         is the mean's.
         """
+        self.check_source(source, source_keep)
         self.check_target(target, target_keep, len(source))
         expected = target[:, 1:] if target_keep is None else next_kept(target, target_keep)[:, :-1]
         read, read_keep = target[:, :-1], None if target_keep is None else target_keep[:, :-1]  # (B,T−1)

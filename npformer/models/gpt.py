@@ -161,6 +161,8 @@ class GPT(Model):
         check_tokens("GPT", "ids", ids, keep, self.config.vocab_size, self.config.max_len, caches)
         features, decoder_backward = self.decoder.forward(ids, keep=keep, caches=caches, rng=rng)  # (B,T) → (B,T,D)
         logits, output_backward = self.output.forward(features)  # (B,T,D) → (B,T,V)
+        if cache is not None and cache.no_backward:
+            return logits, decoder_backward  # which says so
 
         def backward(dlogits: Array, later: Owed | None = None) -> Any:
             return decoder_backward(output_backward(dlogits), later)
@@ -176,7 +178,7 @@ class GPT(Model):
         dtotal = 1 / count is the mean's.
         """
         logits, logits_backward = self.forward(ids, rng, keep=keep)
-        if keep is not None:
+        if keep is not None and np.shape(targets) == keep.shape:  # or cross_entropy refuses them
             targets = np.where(keep, targets, NOT_COUNTED)
         (total, count), loss_backward = cross_entropy(logits, targets, ignore_id=NOT_COUNTED)
 

@@ -134,6 +134,8 @@ def check_tokens(
             raise ValueError(f"{title}: {name}'s keep must have the shape {ids.shape} of {name}, got {keep.shape}")
     check_ids(title, name, ids if keep is None else np.where(keep, ids, 0), limit=vocab_size)
     if caches is not None:
+        if caches[0].begun and len(ids) != len(caches[0].key_slots):
+            raise ValueError(f"{title}: {name} has {len(ids)} rows, but the cache {len(caches[0].key_slots)}")
         end = int(caches[0].next_positions(ids.shape[1], keep).max(initial=-1)) + 1
         if end > max_len:
             raise ValueError(f"{title}: {name} reach to token {end} with those in the cache, past max_len = {max_len}")

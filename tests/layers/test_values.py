@@ -159,7 +159,7 @@ def test_positions():
     learned = LearnedPositions(T + 2, D, rng=rng(), **FLOAT64)
     assert np.array_equal(learned(x), x + learned.table.value[:T])
     assert np.array_equal(SinusoidalPositions()(x), x + functional.sinusoidal_positions(T, D))
-    with pytest.raises(ValueError, match=r"LearnedPositions: x has 5 positions, the table 4"):
+    with pytest.raises(ValueError, match=r"LearnedPositions: x reaches to position 4, the table to 3"):
         LearnedPositions(4, D, rng=rng(), **FLOAT64)(x)
     with pytest.raises(TypeError, match="float32"):
         learned(x.astype(np.float32))

@@ -1,0 +1,62 @@
+"""A small encoder–decoder learns to answer. Each step draws new dialogues, none of which speaks of a pair that is held out."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from demos.cities.dialogues import BEGIN, END, VOCAB_SIZE, Dialogue, decode, dialogues, encode
+from npformer import EncoderDecoder, TransformerConfig, generate
+from npformer.training import AdamW, FlatParameters, Step, clip_by_norm, warmup_cosine
+
+CONFIG = TransformerConfig(
+    vocab_size=VOCAB_SIZE,
+    max_len=48,
+    n_encoder_layers=2,
+    n_decoder_layers=1,
+    n_heads=6,
+    d_model=96,
+    d_ff=128,
+    positions="rotary",
+    shared_embeddings=True,
+)
+BATCH_SIZE, CLIP, N_WARMUP = 64, 1.0, 100
+PEAK, END_OF_PEAK = 4e-3, 0.01  # of the learning rate
+LONGEST_ANSWER = 24
+
+
+def train(
+    model: EncoderDecoder,
+    n_steps: int,
+    rng: np.random.Generator,
+    *,
+    peak: float,
+    n_warmup: int,
+    after: Callable[[], None] = lambda: None,
+    report: Callable[[Step], None] = lambda step: None,
+) -> None:
+    """`after` is called when a step has changed the parameters, `report` with what came of it."""
+    flat = FlatParameters(model.parameters())
+    optimiser = AdamW(flat.values, flat.n_matrix, beta2=0.98)
+    for n in range(n_steps):
+        flat.gradients[...] = 0
+        (total, count), backward = model.loss(*encode_in_order(dialogues(BATCH_SIZE, rng)))
+        backward(1 / count)
+        norm = clip_by_norm(flat.gradients, CLIP)
+        learning_rate = warmup_cosine(n, peak=peak, end=END_OF_PEAK * peak, n_warmup=n_warmup, n_steps=n_steps)
+        optimiser.step(flat.values, flat.gradients, learning_rate, n + 1)
+        after()
+        report(Step(n + 1, float(total) / count, norm, learning_rate))
+
+
+def encode_in_order(asked: Sequence[Dialogue]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """source, target, source_keep and target_keep, as a model takes them."""
+    source, source_keep, target, target_keep = encode(asked)
+    return source, target, source_keep, target_keep
+
+
+def answers(model: EncoderDecoder, asked: Sequence[Dialogue]) -> list[str]:
+    """What the model says, the likeliest character at every step."""
+    source, _, source_keep, _ = encode_in_order(asked)
+    begin = np.full((len(asked), 1), BEGIN)
+    ids = generate(model, begin, LONGEST_ANSWER, source=source, source_keep=source_keep, temperature=0, end_id=END, cached=False)
+    return [decode(row) for row in ids]
