@@ -36,8 +36,8 @@ def run(arguments: Sequence[str] | None) -> int:
     print(f"answer      {STORY.target}")
     model = EncoderDecoder(CONFIG, seed=options.seed)
     print(
-        f"model       {CONFIG.n_encoder_layers} encoder layers, {CONFIG.n_decoder_layers} decoder layer, {CONFIG.n_heads} heads, "
-        f"d_model {CONFIG.d_model}: {CONFIG.n_parameters:,} parameters"
+        f"model       {CONFIG.n_encoder_layers} encoder layers, {CONFIG.n_decoder_layers} decoder layer, "
+        f"{CONFIG.n_heads} heads, d_model {CONFIG.d_model}: {CONFIG.n_parameters:,} parameters"
     )
     learn(model, options.steps, options.seed)
     print("held out    dialogues about a city and a season that never met in training")

@@ -26,7 +26,8 @@ def look(model: EncoderDecoder, dialogue: Dialogue) -> Look:
     with seen_by(seen.append):
         logits = model(source, target[:, :-1], source_keep, target_keep[:, :-1])
     step = dialogue.answer_places[0]
-    cross = seen[model.config.n_encoder_layers + 1 :: 2]  # after the encoder's: a decoder layer's own, then its cross-attention
+    # After those of the encoder a decoder layer's own attention and its cross-attention take turns.
+    cross = seen[model.config.n_encoder_layers + 1 :: 2]
     words = (dialogue.answer, *dialogue.others)
     weights = np.array([[P[0, :, step, list(dialogue.places(word))].sum(0) for word in words] for P in cross])  # (L,words,H)
     P = softmax(logits[0, step])[0]

@@ -132,10 +132,7 @@ class KVCache:
 
     def reorder(self, rows: Array) -> None:
         """Row i becomes what row rows[i] was: rows (B′,) integers, of which some may come twice and others not at all."""
-        check_integers("KVCache.reorder", "rows", rows)
-        n_rows = len(self.key_slots)
-        if rows.ndim != 1 or ((rows < 0) | (rows >= n_rows)).any():
-            raise ValueError(f"KVCache.reorder: rows must be a list of some of the {n_rows} rows, got {rows.tolist()}")
+        check_rows("KVCache", rows, len(self.key_slots))
         self.key_slots, self.value_slots = self.key_slots[rows], self.value_slots[rows]
         if self.row_lengths is not None:
             self.row_lengths = self.row_lengths[rows]
@@ -225,3 +222,10 @@ class KVCache:
                         )
                 if array.dtype != held.dtype:
                     raise TypeError(f"KVCache: {name} is {array.dtype}, but the cache holds {held.dtype}")
+
+
+def check_rows(title: str, rows: Any, n_rows: int) -> None:
+    """`rows` (B′,) integers of 0 … n_rows − 1, for reorder."""
+    check_integers(f"{title}.reorder", "rows", rows)
+    if rows.ndim != 1 or ((rows < 0) | (rows >= n_rows)).any():
+        raise ValueError(f"{title}.reorder: rows must be a list of some of the {n_rows} rows, got {rows.tolist()}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from npformer.layers import KVCache, Layer
+from npformer.layers.kv_cache import check_rows
 from npformer.operation import Array
 
 if TYPE_CHECKING:
@@ -59,8 +60,9 @@ class DecoderCache:
 
     def reorder(self, rows: Array) -> None:
         """Row i becomes what row rows[i] was: rows (B′,) integers, of which some may come twice and others not at all."""
+        check_rows("DecoderCache", rows, self.n_rows or 0)
         for cache in self.layers:
-            if cache.begun or self.memory is None:
+            if cache.begun:
                 cache.reorder(rows)
         if self.memory is not None:
             self.memory = self.memory[rows]
