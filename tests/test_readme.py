@@ -1,7 +1,12 @@
-"""What README.md and docs/gradcheck.md tell people to type works: Python runs, commands agree, links lead somewhere."""
+"""What README.md and docs/gradcheck.md tell people to type works: Python runs, commands agree, links lead somewhere.
 
+README.zh-CN.md tells them the same in Chinese, and is held to README.md.
+"""
+
+import io
 import re
 import shutil
+import tokenize
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
 GRADCHECK = (ROOT / "docs" / "gradcheck.md").read_text(encoding="utf-8")
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -83,7 +89,7 @@ def test_a_command_is_one_line_and_the_same_on_every_system(name, modules):
     assert arguments[0] == arguments[1]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/reading.md", "docs/gradcheck.md"])
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md", "CONTRIBUTING.md", "docs/reading.md", "docs/gradcheck.md"])
 def test_a_link_leads_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)
@@ -94,3 +100,57 @@ def test_the_report_that_is_shown_is_the_one_that_is_printed(capsys):
     page = re.search(r"```python\n(?P<program>[^`]*)```\n\nIt prints:\n\n```text\n(?P<output>.*?)```", README, re.DOTALL)
     exec(compile(page["program"], "README.md", "exec"), {"__name__": "readme"})
     assert capsys.readouterr().out == page["output"]
+
+
+def without_comments(program: str) -> str:
+    lines = program.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(program).readline):
+        if token.type == tokenize.COMMENT:
+            line, column = token.start
+            lines[line - 1] = lines[line - 1][:column]
+    return "\n".join(lines)
+
+
+def untranslated(page: str) -> list[str]:
+    """What reads the same in every language: headings' depths, marks and blocks in order, then what the prose names."""
+    result = []
+    for part in re.finditer(rf"^#+(?= )|^<!-- [^\n]* -->$|{FENCE.pattern}", page, re.MULTILINE | re.DOTALL):
+        result.append(without_comments(part["text"]) if part["language"] == "python" else part[0])
+    prose = FENCE.sub("", page)
+    code = {" ".join(text.split()) for text in re.findall(r"`([^`]+)`", prose)}
+    links = {target for target in re.findall(r"\]\(([^)]+)\)", prose) if not target.startswith("README")}
+    numbers = set(re.findall(r"\d+\.\d+", prose))
+    return [*result, *sorted(code), *sorted(links), *sorted(numbers)]
+
+
+def test_the_translation_says_to_type_the_same():
+    assert untranslated(CHINESE) == untranslated(README)
+
+
+@pytest.mark.parametrize("page", [README, CHINESE], ids=["English", "Chinese"])
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        pytest.param(r"^(```sh\n.*)", r"\1 more", id="a command for the shell"),
+        pytest.param(r"^(```powershell\n.*)", r"\1 more", id="a command for PowerShell"),
+        pytest.param(r"^(```text\n)", r"\1more ", id="an output"),
+        pytest.param(r"^(```python\n)", r"\1import os\n", id="a line of a program"),
+        pytest.param(r"(?s)^(```sh\n.*?^```)$(.*?)^(```powershell\n.*?^```)$", r"\3\2\1", id="another order"),
+        pytest.param(r"^<!-- .* -->\n", "", id="a mark"),
+        pytest.param(r"^## .*\n", "", id="a heading"),
+        pytest.param(r"`python -m \w+ ", "`python -m others ", id="a command in a sentence"),
+        pytest.param(r"`--\w+", "`--other", id="a flag"),
+        pytest.param(r"\]\(docs/", "](doc/", id="a link"),
+        pytest.param(r"\d+\.\d+", "0.0", id="a figure"),
+    ],
+)
+def test_a_translation_that_differs_is_found(page, pattern, replacement):
+    changed, count = re.subn(pattern, replacement, page, count=1, flags=re.MULTILINE)
+    assert count == 1
+    assert untranslated(changed) != untranslated(page)
+
+
+def test_a_translation_may_translate_comments_alone():
+    page = "```python\nx = '# {}'  # {}\n```\n"
+    assert untranslated(page.format("one", "two")) == untranslated(page.format("one", "二"))
+    assert untranslated(page.format("one", "two")) != untranslated(page.format("一", "two"))
