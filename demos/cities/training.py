@@ -58,5 +58,5 @@ def answers(model: EncoderDecoder, asked: Sequence[Dialogue]) -> list[str]:
     """What the model says, the likeliest character at every step."""
     source, _, source_keep, _ = encode_in_order(asked)
     begin = np.full((len(asked), 1), BEGIN)
-    ids = generate(model, begin, LONGEST_ANSWER, source=source, source_keep=source_keep, temperature=0, end_id=END, cached=False)
+    ids = generate(model, begin, LONGEST_ANSWER, source=source, source_keep=source_keep, temperature=0, end_id=END)
     return [decode(row) for row in ids]

@@ -108,8 +108,8 @@ class Sublayer:
             out -= out.mean(1, keepdims=True)
 
     def ends(self, x: Array, read: Array) -> tuple[Array, Array, Step, Step]:
-        """(made, found, begin, end): begin() makes `made` (B, …) of the stream x (B,D), and end() adds to the stream what was
-        `found` (B, … + 1). Maps read `read` (B, D + 1), in which, as in `found`, the last column is 1."""
+        """(made, found, begin, end): begin() makes `made` (B, …) of the stream x (B, D), and end() adds a map of what was
+        `found` (B, … + 1) to it. The first map reads `read` (B, D + 1); its last column, and that of `found`, is 1."""
         into, out, features = self.into, self.out, read[:, :-1]
         made, y = np.empty((len(x), into.shape[1]), x.dtype), np.empty_like(x)
         found = np.ones((len(x), len(out)), x.dtype)
@@ -189,7 +189,8 @@ class SelfAttention(Attention):
                 turned = self.into[:, : -self.G * self.K]
                 turned[...] = turned.reshape(len(turned), -1, 2, self.K // 2).swapaxes(2, 3).reshape(turned.shape)
 
-    def place(self, x: Array, read: Array) -> Any:
+    def place(self, x: Array, read: Array) -> Callable[[KVCache, Any, Any, Any], Any]:
+        """step(cache, positions, seen, visible) → seen: what visible(cache) says once the token is in, unless known."""
         made, found, begin, end = self.ends(x, read)
         B, G, R, K = len(x), self.G, self.R, self.K
         turned, values = made[:, : -G * K], made[:, -G * K :]
@@ -216,7 +217,7 @@ class SelfAttention(Attention):
         return step
 
     def place_turn(self, made: Array) -> tuple[Callable[[Any], None] | None, Array]:
-        """A function that turns queries and keys (B, (H+G)·K) by one position or by (B,), and the array in which they are then."""
+        """A function that turns the queries and keys (B, (H+G)·K) by one position or by (B,), and where they are then."""
         if not self.rotary:
             return None, made
         B, N, K = len(made), self.G * (self.R + 1), self.K  # N heads, of queries and of keys

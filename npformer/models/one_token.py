@@ -14,11 +14,35 @@ import numpy as np
 
 from npformer.arguments import check_ids, check_integers
 from npformer.functional import alibi_slopes, sinusoidal_positions
-from npformer.layers import ALiBi, KVCache, LayerNorm, LearnedPositions, Linear, TiedOutput
+from npformer.layers import (
+    ALiBi,
+    DecoderLayer,
+    Dropout,
+    Embedding,
+    FeedForward,
+    GatedFeedForward,
+    KVCache,
+    Layer,
+    LayerNorm,
+    LearnedPositions,
+    Linear,
+    MultiHeadAttention,
+    Residual,
+    RMSNorm,
+    RotaryPositions,
+    SinusoidalPositions,
+    TiedOutput,
+)
 from npformer.models.decoder_cache import DecoderCache
 from npformer.models.folded import CrossAttention, FeedForwardNetwork, Norm, SelfAttention, joined
 from npformer.models.stack import Stack
+from npformer.observing import LOOKING
 from npformer.operation import Array
+
+KINDS = {
+    *(DecoderLayer, Residual, MultiHeadAttention, FeedForward, GatedFeedForward, LayerNorm, RMSNorm, Linear, Dropout),
+    *(Embedding, LearnedPositions, SinusoidalPositions, RotaryPositions, TiedOutput),
+}
 
 
 def decode_step(
@@ -45,10 +69,26 @@ def decode_step(
         check_ids(title, "ids", ids, limit=vocab_size)  # says which
     if first.length >= max_len:
         raise ValueError(f"{title}: ids reach to token {cache.length + 1} with those in the cache, past max_len = {max_len}")
+    if LOOKING.get() or (cache.one_token is None and not is_known(decoder, output)):  # whoever looks sees whole attention
+        features = decoder(ids[:, None], cache.memory, memory_keep=cache.memory_keep, caches=cache.layers)
+        logits: Array = output(features)[:, 0]  # (B,1,V) → (B,V)
+        return logits
     with np.errstate(all="ignore"):
         if cache.one_token is None:
             cache.one_token = OneToken(decoder, output, max_len, cache, len(ids))
         return cache.one_token.step(ids, cache.layers)
+
+
+def is_known(decoder: Stack, output: Layer) -> bool:
+    """Whether each part is of a kind whose attributes are read here; what is derived from one may compute something else."""
+    parts: list[Any] = [decoder.embedding, decoder.positions, decoder.final_norm, output]
+    for layer in decoder.layers:
+        residuals = [part for part in vars(layer).values() if isinstance(part, Layer)]
+        parts += [layer, *residuals]
+        for residual in residuals:
+            if isinstance(residual, Residual):
+                parts += [residual.norm, residual.layer, *vars(residual.layer).values()]
+    return all(not isinstance(part, Layer) or (type(part) in KINDS and "forward" not in vars(part)) for part in parts)
 
 
 class OneToken:
@@ -56,6 +96,7 @@ class OneToken:
 
     def __init__(self, decoder: Stack, output: Linear | TiedOutput, max_len: int, cache: DecoderCache, n_rows: int) -> None:
         layers: list[Any] = decoder.layers
+        memory: Any = cache.memory  # there where a layer has cross-attention
         residuals = [r for layer in layers for r in (layer.attention, layer.cross_attention, layer.feed_forward) if r]
         centred = isinstance(decoder.final_norm, LayerNorm) and all(
             r.placement == "pre" and isinstance(r.norm, LayerNorm) for r in residuals
@@ -63,19 +104,18 @@ class OneToken:
         table = decoder.embedding.table.value
         places = None
         if isinstance(decoder.positions, LearnedPositions):
-            places = decoder.positions.table.value
+            places = decoder.positions.table.value.copy()
         elif decoder.positions:
             places = sinusoidal_positions(max_len, table.shape[1], decoder.positions.base).astype(table.dtype)
         self.table, self.places = decoder.embedding.scale * table, places
         if centred:
             self.table -= self.table.mean(1, keepdims=True)
-            self.places = None if places is None else places - places.mean(1, keepdims=True)
+            if places is not None:
+                places -= places.mean(1, keepdims=True)
         self.layers = [
             (
                 SelfAttention(layer.attention, centred),
-                CrossAttention(layer.cross_attention, centred, cache.memory, cache.memory_keep)
-                if layer.cross_attention
-                else None,
+                CrossAttention(layer.cross_attention, centred, memory, cache.memory_keep) if layer.cross_attention else None,
                 FeedForwardNetwork(layer.feed_forward, centred),
             )
             for layer in layers
@@ -92,11 +132,16 @@ class OneToken:
         self.place(n_rows)
 
     def place(self, n_rows: int) -> None:
+        """Make the arrays that a step of `n_rows` rows fills."""
         D = self.table.shape[1]
         self.x = np.empty((n_rows, D), self.table.dtype)
         self.read = np.ones((n_rows, D + 1), self.table.dtype)
         self.steps = [
-            (attention.place(self.x, self.read), cross.place(self.x, self.read) if cross else None, network.place(self.x, self.read))
+            (
+                attention.place(self.x, self.read),
+                cross.place(self.x, self.read) if cross else None,
+                network.place(self.x, self.read),
+            )
             for attention, cross, network in self.layers
         ]
         self.last = self.norm.place(self.x, self.read[:, :-1]) if self.norm else None
@@ -118,6 +163,7 @@ class OneToken:
         return other
 
     def step(self, ids: Array, caches: Sequence[KVCache]) -> Array:
+        """The logits (B, V) of ids (B,), which `caches` take in: one for each layer."""
         if len(ids) != len(self.x):
             self.place(len(ids))
         first = caches[0]
@@ -141,8 +187,8 @@ class OneToken:
         return logits
 
     def visible(self, cache: KVCache) -> tuple[slice | None, Array | None, Array | None]:
-        """Which keys count, all layers' being alike: the part of them to look at, a bias (1 or B,1 or G,1 or R,S) of their scores, and
-        those (B,1,S,1) whose contents must not matter."""
+        """What the new tokens see of the keys, alike in all layers: the part to look at, a bias of the scores, as `attend`
+        takes it, and which places (B,1,S,1) hold what must not matter; None where there is no such thing."""
         lengths, W = cache.row_lengths, self.window
         recent = slice(-W, None) if W and lengths is None else None
         if lengths is None and self.slopes is None:

@@ -63,9 +63,7 @@ def pytorch_text() -> Text:
 
         def forward(self, x, keys, values, position):
             B, T, _ = x.shape
-            q, k, v = (
-                each.view(B, T, H, D // H).transpose(1, 2) for each in self.qkv(self.attention_norm(x)).split(D, -1)
-            )
+            q, k, v = (each.view(B, T, H, D // H).transpose(1, 2) for each in self.qkv(self.attention_norm(x)).split(D, -1))
             end = position + T
             keys[:, :, position:end], values[:, :, position:end] = k, v
             y = functional.scaled_dot_product_attention(q, keys[:, :, :end], values[:, :, :end])

@@ -1,4 +1,4 @@
-"""Decoding one token at a time: the same as the full pass, whatever the model is built of and whatever became of the cache."""
+"""Decoding one token at a time: the same as the full pass, whatever the model is made of and the cache went through."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npformer import GPT, GPTConfig
+from npformer.layers import Layer, MultiHeadAttention
 from npformer.models.encoder_decoder import EncoderDecoder, TransformerConfig
+from npformer.observing import seen_by
 
 V, L, S = 11, 17, 5
 CHOICES = {
@@ -70,8 +72,7 @@ def test_a_gpts_steps_are_the_full_pass(seed, n_rows, n_prompt, whole):
     tokens = ids(n_rows, L, seed=seed)
     full = model(tokens)
     cache = model.new_cache(whole=whole)
-    if n_prompt:
-        agree(model.decode(tokens[:, :n_prompt], cache), full[:, :n_prompt])
+    agree(model.decode(tokens[:, :n_prompt], cache), full[:, :n_prompt])
     agree(steps(model, tokens[:, n_prompt:-2], cache), full[:, n_prompt:-2])
     agree(model.decode(tokens[:, -2:-1], cache), full[:, -2:-1])
     agree(steps(model, tokens[:, -1:], cache), full[:, -1:])
@@ -198,8 +199,9 @@ def test_a_rewound_cache_is_as_before(lengths):
         agree(logits[b], model(np.concatenate([tokens[b, :n], later[b]])[None])[0, n:])
 
 
-def test_the_weights_are_those_of_the_first_step():
-    model = gpt()
+@pytest.mark.parametrize("norm_placement", ["pre", "post"])
+def test_the_weights_are_those_of_the_first_step(norm_placement):
+    model = gpt(norm_placement=norm_placement)
     old, new = model.new_cache(), model.new_cache()
     tokens = ids(1, 3)
     before = steps(model, tokens, old.fork())
@@ -268,3 +270,62 @@ def test_a_token_past_the_end_is_refused(window):
     with pytest.raises(ValueError, match=f"^GPT: ids reach to token {L + 1} with those in the cache, past max_len = {L}"):
         model.decode_step(ids(1), cache)
     assert cache.length == L
+
+
+# Where the quick way is not taken.
+
+
+class Doubled(MultiHeadAttention):
+    """One of the known kind by descent, and not by what it computes."""
+
+    def forward(self, x, *inputs, **options):
+        y, backward = super().forward(x, *inputs, **options)
+        return 2 * y, lambda *dys: backward(2 * dys[0], *dys[1:])
+
+
+def with_a_derived_part(model):
+    model.decoder.layers[1].attention.layer.__class__ = Doubled
+
+
+def with_a_replaced_forward(model):
+    attention = model.decoder.layers[0].feed_forward
+    right = attention.forward
+    attention.forward = lambda x, **options: (3 * right(x, **options)[0], None)
+
+
+def with_a_foreign_map(model):
+    layer = model.decoder.layers[0].attention.layer
+    inner = layer.query
+
+    class Foreign(Layer):
+        def forward(self, x):
+            y, backward = inner.forward(x)
+            return -y, lambda dy: backward(-dy)
+
+    layer.query = Foreign()
+
+
+@pytest.mark.parametrize("change", [with_a_derived_part, with_a_replaced_forward, with_a_foreign_map])
+def test_parts_that_are_not_known_are_called(change):
+    model, tokens = gpt(3), ids(2, 7)
+    before = model(tokens)
+    change(model)
+    full = model(tokens)
+    assert not np.allclose(full, before)
+    agree(steps(model, tokens, model.new_cache()), full)
+
+
+def test_whoever_looks_sees_the_weights_of_each_step():
+    model, tokens = gpt(4, n_kv_heads=2), ids(2, 5)
+    whole, seen = [], []
+    with seen_by(whole.append):
+        full = model(tokens)
+    cache = model.new_cache()
+    model.decode_step(tokens[:, 0], cache)  # the quick way is there already
+    for t in range(1, 5):
+        with seen_by(seen.append):
+            agree(model.decode_step(tokens[:, t], cache), full[:, t])
+    assert [P.shape for P in seen] == [(2, 4, 1, t + 1) for t in range(1, 5) for _ in range(2)]
+    for t in range(1, 5):
+        for layer in range(2):
+            agree(seen[2 * (t - 1) + layer][:, :, 0], whole[layer][:, :, t, : t + 1], 1e-12)
