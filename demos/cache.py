@@ -62,7 +62,7 @@ def run(arguments: Sequence[str] | None) -> int:
             kept = cache.nbytes
             within = seconds_a_token(lambda model=model, cache=cache, ids=ids: model.decode_step(ids[:, -1], cache))
             print(
-                f"{kind:10}{length:>9,}{1 / without:>11,.0f} tokens/s{1 / within:>9,.0f} tokens/s{without / within:>7.0f}x"
+                f"{kind:10}{length:>9,}{1 / without:>9,.0f} tokens/s{1 / within:>9,.0f} tokens/s{without / within:>7.0f}x"
                 f"{kept:>14,}{kept / length:>10,.0f}",
                 flush=True,
             )

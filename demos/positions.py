@@ -1,6 +1,7 @@
 """Four ways to tell where a token stands, learnt at one length and tried at up to eight times that length."""
 
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -34,7 +35,7 @@ def run(arguments: Sequence[str] | None) -> int:
     tokenizer = CharacterTokenizer.from_text(text)
     ids = tokenizer.encode(text)
     train, held_out = ids[: -len(ids) // 10], ids[-len(ids) // 10 :][: N_HELD_OUT + 1]
-    print(f"text        {name}; learnt in windows of {LENGTH} characters, then read in windows of up to {LENGTH * TIMES[-1]}")
+    print(f"text        {name}; learnt in windows of {LENGTH} characters, then read in up to {LENGTH * TIMES[-1]}")
     losses, refusal = {}, ""
     for kind in KINDS:
         config = GPTConfig(
@@ -59,9 +60,11 @@ def trained(model: GPT, train: np.ndarray, kind: str, n_steps: int, seed: int) -
     print(f"training    {kind}")
     progress = Progress(n_steps, config.batch_size * model.config.max_len)
     try:
-        trainer.run(report=progress)
+        finished = trainer.run(report=progress)
     finally:
         progress.close()
+    if not finished:
+        raise KeyboardInterrupt  # which the trainer has caught
     return model
 
 
@@ -76,7 +79,7 @@ def answer_to_one_more(model: GPT) -> str:
 
 def at_length(model: GPT, length: int) -> GPT:
     """The same weights in a model that reads more."""
-    longer = GPT(replace(model.config, max_len=length))
+    longer = GPT(replace(model.config, max_len=length), dtype=model.dtype)
     for mine, given in zip(longer.parameters().values(), model.parameters().values(), strict=True):
         mine.value[...] = given.value
     return longer
@@ -93,12 +96,12 @@ def print_chart(losses: Mapping[str, Mapping[int, float]]) -> None:
     values = [loss for by_times in losses.values() for loss in by_times.values()]
     low, high = min(values), max(values)
     step = max(high - low, 1e-9) / (CHART_HEIGHT - 1)
+    signs: defaultdict[tuple[int, int], str] = defaultdict(str)
+    for kind, by_times in losses.items():
+        for times, loss in by_times.items():
+            signs[round((loss - low) / step), times] += KINDS[kind]
     for line in reversed(range(CHART_HEIGHT)):
-        signs = ""
-        for times in TIMES:
-            here = [kind for kind, by_times in losses.items() if times in by_times and round((by_times[times] - low) / step) == line]
-            signs += f"{''.join(KINDS[kind] for kind in here):>6}"
-        print(f"{low + line * step:8.2f} |{signs}")
+        print(f"{low + line * step:8.2f} |" + "".join(f"{signs[line, times]:>6}" for times in TIMES).rstrip())
     print(f"{'':8} +{'-' * 6 * len(TIMES)}")
     print(f"{'':8}  " + "".join(f"{f'{times}x':>6}" for times in TIMES))
     print(f"{'':10}{', '.join(f'{sign} {kind}' for kind, sign in KINDS.items())}")

@@ -1,7 +1,7 @@
 """The one place where attention shows its weights to whoever wants to see them, and does nothing where nobody does.
 
-    with seen_by(look):        look(P) is called with the weights P (B, H, T, S) of each attention in this block, in the
-        model(ids)             order in which they are computed: those before dropout, 0 where a pair is hidden
+with seen_by(look):        look(P) is called with the weights P (B, H, T, S) of each attention in this block, in the
+    model(ids)             order in which they are computed: those before dropout, 0 where a pair is hidden
 """
 
 from collections.abc import Callable, Iterator

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from demos.by_hand.tables import left, width
+from demos.by_hand.terminal import plain_where_needed, printable
 from demos.cities.damages import DAMAGES, damaged
 from demos.cities.dialogues import STORY, Dialogue, dialogues
 from demos.cities.looking import Look, look
@@ -22,6 +24,7 @@ from npformer.memory import keep_freed_memory
 
 TITLE = "cities"
 N_STEPS, N_HELD_OUT, N_SHOWN = 1000, 1000, 2
+MEANING = {"北京": "Beijing", "上海": "Shanghai"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(arguments: Sequence[str] | None) -> int:
     options = parse(arguments)
     keep_freed_memory()
+    plain_where_needed()
+    if printable(MEANING) != list(MEANING):
+        print("note        this console cannot show Chinese, and ? stands for it; set PYTHONIOENCODING=utf-8 to have it")
     held_out = dialogues(N_HELD_OUT, np.random.default_rng([options.seed, 1]), held_out=True)
     print(f"asked       {STORY.source}")
     print(f"answer      {STORY.target}")
@@ -78,8 +84,10 @@ def report(name: str, sentence: str, model: EncoderDecoder, held_out: Sequence[D
         print(f"  wrong     {dialogue.source} {answer} (right: {dialogue.target})")
     print(f"  story     {answers(model, [STORY])[0]}")
     heads = [f"{layer + 1}.{head + 1}" for layer in range(len(seen.weights)) for head in range(len(seen.weights[layer]))]
-    print(f"  while it says {STORY.answer}: layer.head" + "".join(f"{head:>7}" for head in heads) + "   probability")
-    for i, word in enumerate(seen.words):
+    words = printable({word: MEANING[word] for word in seen.words})
+    title = f"  while it says {words[0]}: layer.head"
+    print(title + "".join(f"{head:>7}" for head in heads) + "   probability")
+    for i, word in enumerate(words):
         weights = "".join(f"{weight:7.3f}" for weight in seen.weights[:, :, i].ravel())
-        print(f"    weight on {word}             {weights}{seen.probabilities[i]:14.3f}", flush=True)
+        print(f"{left(f'    weight on {word}', width(title))}{weights}{seen.probabilities[i]:14.3f}", flush=True)
     return seen

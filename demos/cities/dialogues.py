@@ -159,7 +159,9 @@ def padded(rows: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def decode(ids: Array) -> str:
-    """The text of what a decoder wrote, ids (T,): without BEGIN in front, and up to END where there is one."""
+    """The text of what a decoder wrote, ids (T,): without BEGIN in front, and up to END where there is one. BEGIN anywhere
+    else, which only a decoder writes that has not learnt much, is shown as |."""
     ids = ids[1:] if len(ids) and ids[0] == BEGIN else ids
     ends = np.flatnonzero(ids == END)
-    return TOKENIZER.decode(ids[: ends[0]] if len(ends) else ids)
+    ids = ids[: ends[0]] if len(ends) else ids
+    return "|".join(TOKENIZER.decode(part[part != BEGIN]) for part in np.split(ids, np.flatnonzero(ids == BEGIN)))

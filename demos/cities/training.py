@@ -1,4 +1,4 @@
-"""A small encoder–decoder learns to answer. Each step draws new dialogues, none of which speaks of a pair that is held out."""
+"""A small encoder–decoder learns to answer. Each step draws new dialogues, none of them about a pair that is held out."""
 
 from collections.abc import Callable, Sequence
 

