@@ -31,10 +31,9 @@ def train(
     *,
     peak: float,
     n_warmup: int,
-    after: Callable[[], None] = lambda: None,
     report: Callable[[Step], None] = lambda step: None,
 ) -> None:
-    """`after` is called when a step has changed the parameters, `report` with what came of it."""
+    """`report` is called with what came of each step."""
     flat = FlatParameters(model.parameters())
     optimiser = AdamW(flat.values, flat.n_matrix, beta2=0.98)
     for n in range(n_steps):
@@ -44,7 +43,6 @@ def train(
         norm = clip_by_norm(flat.gradients, CLIP)
         learning_rate = warmup_cosine(n, peak=peak, end=END_OF_PEAK * peak, n_warmup=n_warmup, n_steps=n_steps)
         optimiser.step(flat.values, flat.gradients, learning_rate, n + 1)
-        after()
         report(Step(n + 1, float(total) / count, norm, learning_rate))
 
 
