@@ -28,7 +28,7 @@ def test_values_gradients_and_float32_are_right(name, data):
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name not in OF_MANY_PARTS])
-@settings(max_examples=12)  # each has a hundred entries or more
+@settings(max_examples=8)  # each has a hundred entries or more
 @given(data=st.data())
 def test_gradients_of_a_layer_are_right(name, data):
     case = data.draw(cases(LAYERS[name]))

@@ -109,19 +109,30 @@ def test_thirty_steps_lower_the_loss(lessons):
 
 
 def test_each_step_is_told_once_and_after_the_parameters_have_changed(model, small):
-    values, told = [], []
-    flat = model.parameters()
+    source, source_keep, target, target_keep = encode(dialogues(4, np.random.default_rng(0)))
+    (_, count), backward = model.loss(source, target, source_keep, target_keep)
+    backward(1 / count)
+    gradients = np.concatenate([parameter.grad.ravel() for parameter in model.parameters().values()])
+    told = []
+
+    def state():
+        return {name: parameter.value.copy() for name, parameter in model.parameters().items()}
+
+    values = [state()]
 
     def report(step):
-        values.append(np.concatenate([parameter.value.ravel() for parameter in flat.values()]))
+        values.append(state())
         told.append(step)
 
     train(model, 4, np.random.default_rng(0), peak=1e-2, n_warmup=2, report=report)
     assert [step.number for step in told] == [1, 2, 3, 4]
     rates = [step.learning_rate for step in told]
     assert 0 < rates[0] < rates[1] < rates[2] == 1e-2 > rates[3] >= 1e-4
-    assert all(np.isfinite(step.loss) and step.gradient_norm > 0 for step in told)
-    assert all((a != b).any() for a, b in pairwise(values))
+    assert told[0].gradient_norm == pytest.approx(np.sqrt((gradients**2).sum()))
+    for name in (name for name in values[0] if name.endswith("norm.gamma")):
+        change = abs(values[1][name] - values[0][name])  # Adam's first, the same for every gradient that is not tiny
+        assert np.median(change) == pytest.approx(rates[0], rel=0.01), name
+    assert all((a[name] != b[name]).any() for a, b in pairwise(values) for name in a if not name.endswith("key.bias"))
 
 
 def test_what_is_learnt_follows_from_the_generator_alone(small):
