@@ -13,8 +13,7 @@ OF_WHOLE_SEQUENCES = ("keep", "positions")
 
 
 class InPieces(Layer):
-    """`layer` with x or ids (B,T,…) in pieces of 1, 2, 2, … tokens: each sees those before it through the cache, and owes to
-    them.
+    """`layer` with x or ids (B,T,…) in pieces of 2 tokens: each sees those before it through the cache, and owes to them.
 
     new_cache(T) returns the argument that is a new cache, by name. What belongs to a sequence as a whole has no backward in
     pieces, and is handed to `layer` all at once.
@@ -31,7 +30,7 @@ class InPieces(Layer):
         if any(name in given for name in OF_WHOLE_SEQUENCES):
             return self.layer.forward(**given)
         T = next(given[name].shape[1] for name in CUT if name in given)
-        cuts = np.arange(1, T, 2)
+        cuts = np.arange(2 if T > 2 else 1, T, 2)  # scores of one key alone have no gradient
         pieces = {name: np.split(given.pop(name), cuts, axis=1) for name in CUT if name in given}
         given |= self.new_cache(T)
         runs = [
