@@ -19,11 +19,11 @@ from numpy.typing import DTypeLike
 
 from npformer.arguments import check_count, check_probability
 from npformer.functional import attention, merge_heads, split_heads
-from npformer.functional.visibility import visible_positions
+from npformer.functional.visibility import four_axes, visible_positions
 from npformer.layers.kv_cache import KVCache
 from npformer.layers.layer import Layer
 from npformer.layers.linear import Linear
-from npformer.layers.positions import ALiBi, RotaryPositions
+from npformer.layers.positions import ALiBi, RotaryPositions, places
 from npformer.operation import Array
 
 
@@ -91,8 +91,9 @@ class MultiHeadAttention(Layer):
         k, split_k_backward = split_heads(k, self.n_kv_heads)  # (B,S,G·K) → (B,G,S,K)
         v, split_v_backward = split_heads(v, self.n_kv_heads)  # (B,S,G·K) → (B,G,S,K)
         by_position = cache is not None or positions is not None
-        if positions is None:
-            positions = np.arange(q.shape[2]) if cache is None else cache.next_positions(q.shape[2])
+        if positions is None and cache is not None:
+            positions = cache.next_positions(q.shape[2])
+        positions = places("MultiHeadAttention", q, positions)
         key_positions = positions if memory is None else np.arange(k.shape[2])
         rotary = self.positions if isinstance(self.positions, RotaryPositions) else None
         alibi = self.positions if isinstance(self.positions, ALiBi) else None
@@ -104,7 +105,10 @@ class MultiHeadAttention(Layer):
             key_positions = cache.positions
         if by_position:
             seen = visible_positions("MultiHeadAttention", positions, key_positions, causal, window)
-            keep, causal, window = seen if keep is None else seen & keep, None, None
+            if keep is not None:
+                sizes = (len(q), self.n_heads, q.shape[2], k.shape[2])
+                seen = seen & four_axes("MultiHeadAttention", "keep", keep, sizes)
+            keep, causal, window = seen, None, None
         bias = alibi.bias(positions, key_positions, x.dtype) if alibi else None  # (1 or B,H,T,S)
         found, attention_backward = attention(
             q, k, v, keep=keep, bias=bias, causal=causal, window=window, dropout=self.dropout, rng=rng
@@ -115,11 +119,11 @@ class MultiHeadAttention(Layer):
             return y, append_backward
 
         def backward(dy: Array, *later: Array) -> Any:
-            if later and (later[0].shape, later[1].shape) != (k.shape, v.shape):
-                shapes = f"{later[0].shape} and {later[1].shape}, not {k.shape} and {v.shape}"
-                raise ValueError(f"MultiHeadAttention: what later tokens owe to keys and values has the shapes {shapes}")
+            for d in later:
+                if d.shape != k.shape:
+                    owed = f"what later tokens owe to keys and values must have the shape {k.shape}, got {d.shape}"
+                    raise ValueError(f"MultiHeadAttention: {owed}")
             dq, dk, dv, *_ = attention_backward(merge_backward(output_backward(dy)))
-            earlier: Any = ()
             if cache is not None:
                 if later:
                     dk, dv = dk + later[0], dv + later[1]

@@ -151,3 +151,19 @@ def test_placement():
     norm = make(layers.LayerNorm)
     with pytest.raises(ValueError, match=r"Residual: placement must be one of pre, post, got 'both'"):
         layers.Residual(norm, norm, "both")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"positions": np.array([0, 1, -2])}, ValueError, "positions must have the shape"),
+        ({"positions": np.arange(4)}, ValueError, "positions must have the shape"),
+        ({"positions": np.arange(3.0)}, TypeError, "positions must be an array of integers"),
+        ({"positions": np.arange(3), "keep": np.ones((2, 3), bool)}, ValueError, "keep must have the shape"),
+        ({"positions": np.arange(3), "keep": np.ones((1, 3), bool)}, ValueError, "keep must have the shape"),
+    ],
+)
+def test_positions_and_keep_of_attention(options, error, sentence):
+    layer = make(layers.MultiHeadAttention)
+    with pytest.raises(error, match=f"MultiHeadAttention: {sentence}"):
+        layer(np.zeros((2, 3, 6), np.float32), **options)
