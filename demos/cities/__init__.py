@@ -39,7 +39,7 @@ def run(arguments: Sequence[str] | None) -> int:
         print("note        this console cannot show Chinese, and ? stands for it; set PYTHONIOENCODING=utf-8 to have it")
     held_out = dialogues(N_HELD_OUT, np.random.default_rng([options.seed, 1]), held_out=True)
     print(f"asked       {STORY.source}")
-    print(f"answer      {STORY.target}")
+    print(f"right       {STORY.target}")
     model = EncoderDecoder(CONFIG, seed=options.seed)
     print(
         f"model       {CONFIG.n_encoder_layers} encoder layers, {CONFIG.n_decoder_layers} decoder layer, "
@@ -47,6 +47,12 @@ def run(arguments: Sequence[str] | None) -> int:
     )
     learn(model, options.steps, options.seed)
     print("held out    dialogues about a city and a season that never met in training")
+    print("damages     are done to the trained model, which then answers as it is")
+    print("attention   where the city is due, after the right beginning of the answer, and P of the city there")
+    if options.steps < N_STEPS:
+        print(
+            f"caution     the task is mostly learnt in {N_STEPS} steps; of a model that has not learnt it the rest says little"
+        )
     seen = report("trained", "nothing is wrong with it", model, held_out)
     best = np.unravel_index(seen.weights[..., 0].argmax(), seen.weights.shape[:2])
     for damage in DAMAGES:
@@ -81,13 +87,13 @@ def report(name: str, sentence: str, model: EncoderDecoder, held_out: Sequence[D
     print(f"\n{name:<15}{sentence}")
     print(f"  right     {1 - len(wrong) / len(held_out):.1%} of {len(held_out):,} held out")
     for dialogue, answer in wrong[:N_SHOWN]:
-        print(f"  wrong     {dialogue.source} {answer} (right: {dialogue.target})")
-    print(f"  story     {answers(model, [STORY])[0]}")
+        print(f"  wrong     {dialogue.source} {answer or '(nothing)'} (right: {dialogue.target})")
+    print(f"  story     {answers(model, [STORY])[0] or '(nothing)'}")
     heads = [f"{layer + 1}.{head + 1}" for layer in range(len(seen.weights)) for head in range(len(seen.weights[layer]))]
     words = printable({word: MEANING[word] for word in seen.words})
-    title = f"  while it says {words[0]}: layer.head"
-    print(title + "".join(f"{head:>7}" for head in heads) + "   probability")
+    title = f"  where {words[0]} is due: layer.head"
+    print(title + "".join(f"{head:>7}" for head in heads) + "   P(city)")
     for i, word in enumerate(words):
         weights = "".join(f"{weight:7.3f}" for weight in seen.weights[:, :, i].ravel())
-        print(f"{left(f'    weight on {word}', width(title))}{weights}{seen.probabilities[i]:14.3f}", flush=True)
+        print(f"{left(f'    weight on {word}', width(title))}{weights}{seen.probabilities[i]:10.3f}", flush=True)
     return seen

@@ -8,7 +8,7 @@ import numpy as np
 
 from demos.cities.training import PEAK, train
 from npformer import EncoderDecoder
-from npformer.layers import Layer, MultiHeadAttention
+from npformer.layers import KVCache, Layer, MultiHeadAttention
 
 KINDS = ("attention", "cross_attention")
 TIMES_FASTER, N_WILD_STEPS = 30, 50
@@ -65,9 +65,10 @@ class LooksAhead(Layer):
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
 
-    def forward(self, x: np.ndarray, causal: bool, **options: Any) -> Any:
-        T = x.shape[1]
-        return self.layer.forward(x, keep=np.triu(np.ones((T, T), bool), 1), **options)
+    def forward(self, x: np.ndarray, causal: bool, cache: KVCache | None = None, **options: Any) -> Any:
+        T, n_before = x.shape[1], 0 if cache is None else cache.length
+        keep = np.triu(np.ones((T, n_before + T), bool), n_before + 1)
+        return self.layer.forward(x, keep=keep, cache=cache, **options)
 
 
 def turn_mask(model: EncoderDecoder, head: tuple[int, int]) -> None:

@@ -57,6 +57,8 @@ def beam_search(
 ) -> list[Hypothesis] | list[list[Hypothesis]]:
     """The n_best continuations of `ids` (T,) by at most n ids, best first; of ids (B,T) a list of such lists.
 
+    The score is log P / ((5 + length) / 6)^α, where length counts the new ids, the end id too.
+
     n ≥ 0, 1 ≤ n_best ≤ n_beams; length_penalty is α ≥ 0: 0 compares log P itself, and more favours longer texts. n_beams may
     be more than the vocabulary has ids: the beam then holds what prefixes there are. Fewer than n_best come back where no
     more texts are possible: what has P = 0 is never found, and the list may be empty where min_length forbids the only end.

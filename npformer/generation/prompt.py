@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from npformer.arguments import check_ids, is_array, kind
+from npformer.models import Encoder
 from npformer.operation import Array
 
 
@@ -54,6 +55,8 @@ class Prompt(NamedTuple):
 
 def check_prompt(title: str, model: Model, ids: Array, keep: Any, source: Any, source_keep: Any) -> Prompt:
     """ids (T,) or (B,T), with a source (S,) or (B,S) of as many axes and rows, as a batch. ValueError or TypeError."""
+    if isinstance(model, Encoder):
+        raise TypeError(f"{title}: the model is an Encoder, which says nothing of what comes next")
     ids, keep = check_text(title, "ids", ids, "keep", keep, model.config.vocab_size)
     if ids.ndim not in (1, 2):
         raise ValueError(f"{title}: ids must have the axes (T) or (B, T), got the shape {ids.shape}")

@@ -32,7 +32,8 @@ FIRST_SIZE = 16  # slots
 
 
 class KVCache:
-    """Room for `max_len` tokens in each row, taken as it is needed: at least twice as much each time.
+    """Room for `max_len` tokens in each row, taken as it is needed: at least twice as much each time. (SlidingCache keeps the
+    last W tokens only.)
 
     length     how many tokens the longest row has had
     positions  where in their rows the keys stand that `append` returned last: (S,), or (B, S) with −1 for no token
@@ -95,14 +96,15 @@ class KVCache:
 
     def backward_of(self, before: int, length: int) -> AppendBackward:
         reason = self.no_backward
+        of_keys, of_values = ((*x.shape[:2], length, x.shape[3]) for x in (self.key_slots, self.value_slots))
 
         def refuse(*cotangents: Array) -> Any:
             raise ValueError(f"KVCache: no backward: the cache {reason}, which is for generation")
 
         def backward(dkeys: Array, dvalues: Array) -> tuple[Array, Array, Array, Array]:
-            for name, d in (("dkeys", dkeys), ("dvalues", dvalues)):
-                if d.shape[2] != length:
-                    raise ValueError(f"KVCache: {name} has {d.shape[2]} tokens, but {length} were returned")
+            for name, d, shape in (("dkeys", dkeys, of_keys), ("dvalues", dvalues, of_values)):
+                if d.shape != shape:
+                    raise ValueError(f"KVCache: {name} has the shape {d.shape}, but what was returned has {shape}")
             return dkeys[:, :, :before], dvalues[:, :, :before], dkeys[:, :, before:], dvalues[:, :, before:]
 
         return refuse if reason else backward
@@ -152,7 +154,7 @@ class KVCache:
         check_integers("KVCache.rewind", "lengths", given)
         had = np.zeros((), np.int64) if had is None else had
         if given.shape not in ((), had.shape) or ((given < 0) | (given > had)).any():
-            raise ValueError(f"KVCache.rewind: lengths must be at most {had.tolist()}, which it holds, got {lengths}")
+            raise ValueError(f"KVCache.rewind: lengths must be in 0 … {had.tolist()}, which it holds, got {lengths}")
         if not self.begun:
             return
         self.length = int(given.max(initial=0))

@@ -41,7 +41,7 @@ class TransformerConfig:
     norm               "layer_norm" or "rms_norm"
     norm_placement     "post" (the paper's) or "pre"
     final_norms        one more norm after the last layer of each stack; where pre-norm is, unless given
-    positions          "sinusoidal" (the paper's), "learned", "rotary", "alibi" or "none"; the last three but one are for
+    positions          "sinusoidal" (the paper's), "learned", "rotary", "alibi" or "none"; rotary and ALiBi act in
                        self-attention only
     scale_embeddings   times √d_model, as in the paper
     shared_embeddings  one table for source and target

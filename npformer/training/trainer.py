@@ -11,7 +11,7 @@ import numpy as np
 from npformer.archive import read_archive, write_archive
 from npformer.arguments import check_count, check_ids, check_integers, check_number, check_probability
 from npformer.memory import keep_freed_memory
-from npformer.models import GPT
+from npformer.models import GPT, Encoder, EncoderDecoder
 from npformer.operation import Array
 from npformer.text import CharacterTokenizer
 from npformer.training.adamw import AdamW
@@ -91,6 +91,11 @@ class Trainer:
     def __init__(
         self, model: GPT, tokens: Array, config: TrainingConfig, tokenizer: CharacterTokenizer | None = None
     ) -> None:
+        if isinstance(model, EncoderDecoder | Encoder):
+            raise TypeError(
+                f"Trainer: model must be a GPT, got {type(model).__name__}; its loss, FlatParameters and AdamW make a loop, as "
+                "in demos/cities/training.py"
+            )
         check_ids("Trainer", "tokens", tokens, limit=model.config.vocab_size)
         if tokenizer is not None and tokenizer.vocab_size != model.config.vocab_size:
             raise ValueError(

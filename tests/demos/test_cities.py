@@ -353,7 +353,7 @@ def test_a_run_shows_the_story_the_learning_and_every_damage(demo):
     n = sum(parameter.value.size for parameter in model.parameters().values())
     assert head[:3] == [
         "asked       我喜欢北京的春天和上海的秋天。春天我该去哪里？",
-        "answer      春天你该去北京。",
+        "right       春天你该去北京。",
         f"model       2 encoder layers, 1 decoder layer, 6 heads, d_model 24: {n:,} parameters",
     ]
     assert [re.match(r"step (\d) of 3  loss \d\.\d{3}  ", line)[1] for line in head[3:6]] == ["1", "2", "3"]
@@ -372,9 +372,11 @@ def test_a_run_shows_the_story_the_learning_and_every_damage(demo):
         seen = look(each, STORY)
         assert lines[0][15:] == ("nothing is wrong with it" if name == "trained" else BY_NAME[name].sentence)
         assert lines[1] == f"  right     {100 * (5 - len(wrong)) / 5:.1f}% of 5 held out"
-        assert lines[2:4] == [f"  wrong     {d.source} {answer} (right: {d.target})" for d, answer in wrong[:2]]
-        assert lines[4] == f"  story     {answers(each, [STORY])[0]}"
-        assert re.findall(r"\S+", lines[5])[-8:] == ["layer.head", *(f"1.{h}" for h in range(1, 7)), "probability"]
+        assert lines[2:4] == [
+            f"  wrong     {d.source} {answer or '(nothing)'} (right: {d.target})" for d, answer in wrong[:2]
+        ]
+        assert lines[4] == f"  story     {answers(each, [STORY])[0] or '(nothing)'}"
+        assert re.findall(r"\S+", lines[5])[-8:] == ["layer.head", *(f"1.{h}" for h in range(1, 7)), "P(city)"]
         assert [line[14:16] for line in lines[6:]] == ["北京", "上海"]
         weights, probabilities = shown(lines)
         assert weights == [[f"{weight:.3f}" for weight in row] for row in seen.weights[0].T]
@@ -386,7 +388,7 @@ def test_a_run_shows_the_story_the_learning_and_every_damage(demo):
 def test_the_numbers_stand_under_their_names(demo):
     for lines in blocks(demo("--steps", "1")[1]).values():
         names, *rows = lines[-3:]
-        ends = [width(names[: match.end()]) for match in re.finditer(r"\d\.\d|probability", names)]
+        ends = [width(names[: match.end()]) for match in re.finditer(r"\d\.\d|P\(city\)", names)]
         assert len(ends) == 7
         for row in rows:
             assert [width(row[: match.end()]) for match in re.finditer(r"\d\.\d{3}", row)] == ends
@@ -426,7 +428,7 @@ def test_a_console_without_chinese_says_so_and_names_the_cities_in_latin_letters
     )
     assert "asked       ?????" in lines[0]
     assert "the scores of attention are not divided by sqrt d" in output
-    assert output.count("  while it says Beijing: layer.head") == 1 + len(DAMAGES)
+    assert output.count("  where Beijing is due: layer.head") == 1 + len(DAMAGES)
     for lines in blocks(output).values():
         assert [line.split()[2] for line in lines[-2:]] == ["Beijing", "Shanghai"]
         assert len(set(map(len, lines[-3:]))) == 1

@@ -76,9 +76,11 @@ def test_gradcheck_passes_two_appends_and_fails_one_that_forgets():
 
 def test_a_gradient_of_another_number_of_tokens_is_refused():
     (_, backward1), (_, backward2) = filled(KVCache(9), 3, 2)
-    with pytest.raises(ValueError, match="KVCache: dkeys has 5 tokens, but 3 were returned"):
+    with pytest.raises(
+        ValueError, match=r"KVCache: dkeys has the shape \(3, 2, 5, 5\), but what was returned has \(3, 2, 3, 5\)"
+    ):
         backward1(*pair(5))
-    with pytest.raises(ValueError, match="KVCache: dvalues has 3 tokens, but 5 were returned"):
+    with pytest.raises(ValueError, match="KVCache: dvalues has the shape"):
         backward2(pair(5)[0], pair(3)[1])
 
 
@@ -538,7 +540,7 @@ def test_a_cache_is_not_rewound_beyond_what_it_holds(lengths, error):
 def test_uneven_rows_are_rewound_each_by_its_own_length():
     cache = KVCache(7)
     cache.append(*pair(3), keep=np.array([[1, 1, 1], [1, 0, 0], [0, 1, 1]], bool))
-    with pytest.raises(ValueError, match=re.escape("lengths must be at most [3, 1, 2], which it holds, got 2")):
+    with pytest.raises(ValueError, match=re.escape("lengths must be in 0 … [3, 1, 2], which it holds, got 2")):
         cache.rewind(2)
     cache.rewind(1)
     assert cache.lengths.tolist() == [1, 1, 1]
