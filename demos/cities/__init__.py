@@ -50,9 +50,7 @@ def run(arguments: Sequence[str] | None) -> int:
     print("damages     are done to the trained model, which then answers as it is")
     print("attention   where the city is due, after the right beginning of the answer, and P of the city there")
     if options.steps < N_STEPS:
-        print(
-            f"caution     the task is mostly learnt in {N_STEPS} steps; of a model that has not learnt it the rest says little"
-        )
+        print(f"caution     the task takes about {N_STEPS} steps; of a model that has not learnt it the rest says little")
     seen = report("trained", "nothing is wrong with it", model, held_out)
     best = np.unravel_index(seen.weights[..., 0].argmax(), seen.weights.shape[:2])
     for damage in DAMAGES:

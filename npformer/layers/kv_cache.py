@@ -32,8 +32,8 @@ FIRST_SIZE = 16  # slots
 
 
 class KVCache:
-    """Room for `max_len` tokens in each row, taken as it is needed: at least twice as much each time. (SlidingCache keeps the
-    last W tokens only.)
+    """Room for `max_len` tokens in each row, taken as it is needed: at least twice as much each time. SlidingCache is for
+    a window.
 
     length     how many tokens the longest row has had
     positions  where in their rows the keys stand that `append` returned last: (S,), or (B, S) with −1 for no token

@@ -93,8 +93,8 @@ class Trainer:
     ) -> None:
         if isinstance(model, EncoderDecoder | Encoder):
             raise TypeError(
-                f"Trainer: model must be a GPT, got {type(model).__name__}; its loss, FlatParameters and AdamW make a loop, as "
-                "in demos/cities/training.py"
+                f"Trainer: model must be a GPT, got {type(model).__name__}; its loss, FlatParameters and AdamW make a loop, "
+                "as in demos/cities/training.py"
             )
         check_ids("Trainer", "tokens", tokens, limit=model.config.vocab_size)
         if tokenizer is not None and tokenizer.vocab_size != model.config.vocab_size:
