@@ -14,6 +14,8 @@ import numpy as np
 from npformer.arguments import check_count, check_number
 from npformer.operation import Array
 
+SMALLEST = 1e-3  # penalty
+
 
 class Constraints(NamedTuple):
     """As checked."""
@@ -48,4 +50,6 @@ def check_constraints(
     if min_length and end_id is None:
         raise ValueError(f"{title}: min_length = {min_length} says when the text may end, so it needs end_id")
     penalty = check_number(title, "repetition_penalty", repetition_penalty, low=0)
+    if not SMALLEST <= penalty <= 1 / SMALLEST:  # or logits may leave the range of numbers
+        raise ValueError(f"{title}: repetition_penalty must be in [{SMALLEST}, {1 / SMALLEST:g}], got {penalty}")
     return Constraints(end_id, min_length, penalty)

@@ -138,6 +138,7 @@ class KVCache:
         self.key_slots, self.value_slots = self.key_slots[rows], self.value_slots[rows]
         if self.row_lengths is not None:
             self.row_lengths = self.row_lengths[rows]
+            self.length = int(self.row_lengths.max(initial=0))
         self.no_backward = "was reordered"
 
     def fork(self) -> "KVCache":

@@ -94,6 +94,10 @@ class MultiHeadAttention(Layer):
         if positions is None and cache is not None:
             positions = cache.next_positions(q.shape[2])
         positions = places("MultiHeadAttention", q, positions)
+        if cache is not None:
+            keep_rows = positions >= 0 if positions.ndim == 2 else None
+            if not np.array_equal(positions, cache.next_positions(q.shape[2], keep_rows)):
+                raise ValueError("MultiHeadAttention: positions are not those that come next in the cache")
         key_positions = positions if memory is None else np.arange(k.shape[2])
         rotary = self.positions if isinstance(self.positions, RotaryPositions) else None
         alibi = self.positions if isinstance(self.positions, ALiBi) else None
@@ -101,7 +105,7 @@ class MultiHeadAttention(Layer):
             q, turn_q_backward = rotary.forward(q, positions)
             k, turn_k_backward = rotary.forward(k, key_positions)
         if cache is not None:
-            (k, v), append_backward = cache.append(k, v, positions >= 0 if positions.ndim == 2 else None)  # (B,G,S,K) of all
+            (k, v), append_backward = cache.append(k, v, keep_rows)  # (B,G,S,K) of all
             key_positions = cache.positions
         if by_position:
             seen = visible_positions("MultiHeadAttention", positions, key_positions, causal, window)

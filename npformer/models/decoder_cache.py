@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npformer.layers import KVCache, Layer
 from npformer.layers.kv_cache import check_rows
@@ -20,7 +20,7 @@ class DecoderCache:
     """
 
     def __init__(
-        self, model: Layer, layers: Sequence[KVCache], memory: Array | None = None, memory_keep: Array | None = None
+        self, model: Any, layers: Sequence[KVCache], memory: Array | None = None, memory_keep: Array | None = None
     ) -> None:
         self.model = model
         self.layers = list(layers)

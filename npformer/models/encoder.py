@@ -20,11 +20,10 @@ from npformer.functional import cross_entropy
 from npformer.layers import Embedding, Layer, Linear, Parameter
 from npformer.models.blocks import Blocks
 from npformer.models.model import Model
-from npformer.models.stack import Stack, check_tokens
+from npformer.models.stack import NOT_COUNTED, Stack, check_tokens, counted
 from npformer.operation import Array, Backward, LastBackward, operation
 
 INITIAL_DEVIATION = 0.02
-NOT_COUNTED = -1  # as a target
 
 
 @dataclass(frozen=True)
@@ -201,8 +200,7 @@ class Encoder(Model):
         if not self.output:
             raise ValueError("Encoder: a loss needs a model with n_outputs")
         logits, logits_backward = self.forward(ids, token_types=token_types, keep=keep, rng=rng)
-        if keep is not None and not self.config.pooling and np.shape(targets) == keep.shape:  # or cross_entropy refuses them
-            targets = np.where(keep, targets, NOT_COUNTED)
+        targets = counted(targets, None if self.config.pooling else keep)
         (total, count), loss_backward = cross_entropy(logits, targets, ignore_id=NOT_COUNTED)
 
         def backward(dtotal: Array) -> None:

@@ -21,10 +21,8 @@ from npformer.models.blocks import Blocks
 from npformer.models.decoder_cache import DecoderCache
 from npformer.models.model import Model
 from npformer.models.one_token import decode_step
-from npformer.models.stack import Stack, check_tokens
+from npformer.models.stack import NOT_COUNTED, Stack, check_tokens
 from npformer.operation import Array, LastBackward
-
-NOT_COUNTED = -1  # as a target
 
 
 @dataclass(frozen=True)
@@ -282,7 +280,8 @@ class EncoderDecoder(Model):
 
 def next_kept(ids: Array, keep: Array) -> Array:
     """For each token (B, T) that is kept the next one that is; NOT_COUNTED where there is none, and for hidden tokens."""
-    B, T = ids.shape
+    ids = ids.astype(np.int64)  # in which −1 is no id
+    B, _ = ids.shape
     kept_first = np.argsort(~keep, axis=1, kind="stable")  # the places of a row's tokens in order
     ranked = np.concatenate([np.take_along_axis(ids, kept_first, 1), np.zeros((B, 1), ids.dtype)], 1)  # (B,T+1)
     rank = keep.cumsum(1)  # of the next one

@@ -30,7 +30,7 @@ from npformer.layers import GatedFeedForward, KVCache, LayerNorm, RotaryPosition
 from npformer.operation import Array
 
 Step: TypeAlias = Callable[[], None]
-LOW, HIGH = 1e-20, 1e20  # a sum of exponentials between them has its digits, in float32 too
+LOW, HIGH = 1e-10, 1e10  # a sum of exponentials between them has its digits, in float32 too
 
 
 def joined(weights: list[Array], biases: list[Any], norm: Any = None) -> Array:
@@ -50,6 +50,12 @@ def joined(weights: list[Array], biases: list[Any], norm: Any = None) -> Array:
 
 def of_maps(*maps: Any, norm: Any = None) -> Array:
     return joined([each.weight.value for each in maps], [each.bias for each in maps], norm)
+
+
+def centre(rows: Array) -> None:
+    """Take the mean off each row, in place; twice, as layer norm does, for what rounding has left of a large one."""
+    for _ in range(2):
+        rows -= rows.mean(1, keepdims=True)
 
 
 class Norm:
@@ -105,7 +111,7 @@ class Sublayer:
         self.norm = Norm(residual.norm, centre=not centred, with_gain=not self.pre)
         self.into, self.out = into, out
         if centred:
-            out -= out.mean(1, keepdims=True)
+            centre(out)
 
     def ends(self, x: Array, read: Array) -> tuple[Array, Array, Step, Step]:
         """(made, found, begin, end): begin() makes `made` (B, …) of the stream x (B, D), and end() adds a map of what was

@@ -20,11 +20,10 @@ from npformer.models.blocks import Blocks
 from npformer.models.decoder_cache import DecoderCache
 from npformer.models.model import Model
 from npformer.models.one_token import decode_step
-from npformer.models.stack import Owed, Stack, check_tokens
+from npformer.models.stack import NOT_COUNTED, Owed, Stack, check_tokens, counted
 from npformer.operation import Array, LastBackward
 
 INITIAL_DEVIATION = 0.02
-NOT_COUNTED = -1  # as a target
 
 
 @dataclass(frozen=True)
@@ -178,9 +177,7 @@ class GPT(Model):
         dtotal = 1 / count is the mean's.
         """
         logits, logits_backward = self.forward(ids, rng, keep=keep)
-        if keep is not None and np.shape(targets) == keep.shape:  # or cross_entropy refuses them
-            targets = np.where(keep, targets, NOT_COUNTED)
-        (total, count), loss_backward = cross_entropy(logits, targets, ignore_id=NOT_COUNTED)
+        (total, count), loss_backward = cross_entropy(logits, counted(targets, keep), ignore_id=NOT_COUNTED)
 
         def backward(dtotal: Array) -> None:
             logits_backward(loss_backward(dtotal))
@@ -189,7 +186,7 @@ class GPT(Model):
 
     def new_cache(self, *, whole: bool = False) -> DecoderCache:
         """An empty cache. With a window it keeps the last W tokens, unless `whole`: a backward needs them all."""
-        window = None if whole else self.config.window
+        window = None if whole or self.config.window is None else min(self.config.window, self.config.max_len)
         layers = [KVCache(self.config.max_len) if window is None else SlidingCache(window) for _ in self.decoder.layers]
         return DecoderCache(self, layers)
 

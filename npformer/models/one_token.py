@@ -34,7 +34,8 @@ from npformer.layers import (
     TiedOutput,
 )
 from npformer.models.decoder_cache import DecoderCache
-from npformer.models.folded import CrossAttention, FeedForwardNetwork, Norm, SelfAttention, joined
+from npformer.models.folded import CrossAttention, FeedForwardNetwork, Norm, SelfAttention, centre, joined
+from npformer.models.model import Model
 from npformer.models.stack import Stack
 from npformer.observing import LOOKING
 from npformer.operation import Array
@@ -69,9 +70,8 @@ def decode_step(
         check_ids(title, "ids", ids, limit=vocab_size)  # says which
     if first.length >= max_len:
         raise ValueError(f"{title}: ids reach to token {cache.length + 1} with those in the cache, past max_len = {max_len}")
-    if LOOKING.get() or (cache.one_token is None and not is_known(decoder, output)):  # whoever looks sees whole attention
-        features = decoder(ids[:, None], cache.memory, memory_keep=cache.memory_keep, caches=cache.layers)
-        logits: Array = output(features)[:, 0]  # (B,1,V) → (B,V)
+    if LOOKING.get() or (cache.one_token is None and not is_known(cache.model, decoder, output)):  # who looks sees all of it
+        logits: Array = cache.model.decode(ids[:, None], cache)[:, 0]  # (B,1,V) → (B,V)
         return logits
     with np.errstate(all="ignore"):
         if cache.one_token is None:
@@ -79,15 +79,23 @@ def decode_step(
         return cache.one_token.step(ids, cache.layers)
 
 
-def is_known(decoder: Stack, output: Layer) -> bool:
+def is_known(model: Layer, decoder: Stack, output: Layer) -> bool:
     """Whether each part is of a kind whose attributes are read here; what is derived from one may compute something else."""
+    if type(model).__base__ is not Model or type(decoder) is not Stack or "forward" in {*vars(model), *vars(decoder)}:
+        return False
     parts: list[Any] = [decoder.embedding, decoder.positions, decoder.final_norm, output]
+    alike = set()  # what one mask and one bias for all layers need
     for layer in decoder.layers:
         residuals = [part for part in vars(layer).values() if isinstance(part, Layer)]
         parts += [layer, *residuals]
         for residual in residuals:
             if isinstance(residual, Residual):
+                if residual is getattr(layer, "attention", None):
+                    positions = getattr(residual.layer, "positions", None)
+                    alike.add((getattr(layer, "window", None), type(positions), getattr(positions, "n_heads", None)))
                 parts += [residual.norm, residual.layer, *vars(residual.layer).values()]
+    if len(alike) > 1 or any(issubclass(kind, ALiBi) and kind is not ALiBi for _, kind, _ in alike):
+        return False
     return all(not isinstance(part, Layer) or (type(part) in KINDS and "forward" not in vars(part)) for part in parts)
 
 
@@ -109,9 +117,9 @@ class OneToken:
             places = sinusoidal_positions(max_len, table.shape[1], decoder.positions.base).astype(table.dtype)
         self.table, self.places = decoder.embedding.scale * table, places
         if centred:
-            self.table -= self.table.mean(1, keepdims=True)
+            centre(self.table)
             if places is not None:
-                places -= places.mean(1, keepdims=True)
+                centre(places)
         self.layers = [
             (
                 SelfAttention(layer.attention, centred),

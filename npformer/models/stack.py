@@ -26,6 +26,7 @@ from npformer.layers import (
 )
 from npformer.operation import Array
 
+NOT_COUNTED = -1  # as a target
 Owed: TypeAlias = list[tuple[Array, Array]]  # to the keys and values of each layer
 
 
@@ -74,6 +75,8 @@ class Stack(Layer):
             x = x + added
         if self.positions:
             x, positions_backward = self.positions.forward(x, positions)
+        if keep is not None:  # id 0, which stands for hidden ones, may have any row; their gradient is 0 already
+            x = np.where(keep[..., None], x, 0)
         x, drop_backward = self.dropout.forward(x, rng)
         options: dict[str, Any] = {"positions": positions, "rng": rng}
         if memory is not None:
@@ -139,3 +142,10 @@ def check_tokens(
         end = int(caches[0].next_positions(ids.shape[1], keep).max(initial=-1)) + 1
         if end > max_len:
             raise ValueError(f"{title}: {name} reach to token {end} with those in the cache, past max_len = {max_len}")
+
+
+def counted(targets: Any, keep: Array | None) -> Any:
+    """`targets` without those that `keep` hides; cross_entropy refuses what is no array of integers of its shape."""
+    if keep is None or not is_array(targets) or targets.dtype.kind not in "iu" or targets.shape != keep.shape:
+        return targets
+    return np.where(keep, targets.astype(np.int64), NOT_COUNTED)

@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.arguments import check_ids
 from npformer.models import GPT
-from npformer.models.gpt import NOT_COUNTED
+from npformer.models.stack import NOT_COUNTED
 from npformer.operation import Array
 
 WINDOWS_AT_ONCE = 32

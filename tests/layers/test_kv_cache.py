@@ -552,3 +552,14 @@ def test_sizes_are_counts(size):
     for cache, name in ((KVCache, "max_len"), (SlidingCache, "window")):
         with pytest.raises(ValueError if size in (0, -1) else TypeError, match=f"{cache.__name__}: {name} must be"):
             cache(size)
+
+
+def test_the_longest_row_may_be_left_out():
+    cache = KVCache(4)
+    keep = np.array([[True, True, True], [True, False, False]])
+    k = np.ones((2, 1, 3, 2))
+    cache.append(k, k, keep)
+    cache.reorder(np.array([1]))
+    assert (cache.length, cache.lengths.tolist()) == (1, [1])
+    cache.append(k[:1], k[:1])
+    assert cache.lengths.tolist() == [4]

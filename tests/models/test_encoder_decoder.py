@@ -647,3 +647,15 @@ def test_numpy_numbers_are_numbers():
     assert config == TransformerConfig(**SMALL, dropout=0.5)
     assert type(config.d_model) is int
     assert type(config.dropout) is float
+
+
+def test_a_negative_cotangent_turns_every_gradient_round():
+    model = EncoderDecoder(TransformerConfig(**SMALL), dtype=np.float64)
+    source = np.random.default_rng(0).integers(5, size=(2, 3))
+    found = []
+    for dtotal in (1.0, -1.0):
+        for parameter in model.parameters().values():
+            parameter.grad[...] = 0
+        model.loss(source, source)[1](dtotal)
+        found.append([parameter.grad.copy() for parameter in model.parameters().values()])
+    assert all(np.array_equal(one, -other) for one, other in zip(*found, strict=True))

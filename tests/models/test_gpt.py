@@ -345,3 +345,10 @@ def test_a_wrong_gradient_of_the_loss_is_found():
 
     model.decoder.layers[1].attention.forward = wrong
     assert gradcheck.check_layer(Loss(model), ids(2, 5), ids(2, 5, seed=1)).verdict == "fail"
+
+
+def test_the_gradients_with_dropout_are_right():
+    """Each with the mask of its own place: of the embeddings with their positions, and of what each layer adds."""
+    model = randomised(small(dropout=0.4))
+    report = gradcheck.check_layer(Loss(model), ids(2, 5), ids(2, 5, seed=1), np.random.default_rng(0))
+    assert report.ok, report

@@ -305,7 +305,23 @@ def with_a_foreign_map(model):
     layer.query = Foreign()
 
 
-@pytest.mark.parametrize("change", [with_a_derived_part, with_a_replaced_forward, with_a_foreign_map])
+def with_layers_that_differ(model):
+    model.decoder.layers[1].window = 2
+
+
+def that_is_derived(model):
+    class Scaled(GPT):
+        def forward(self, *inputs, **options):
+            y, backward = super().forward(*inputs, **options)
+            return 5 * y, backward
+
+    model.__class__ = Scaled
+
+
+CHANGES = [with_a_derived_part, with_a_replaced_forward, with_a_foreign_map, with_layers_that_differ, that_is_derived]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_parts_that_are_not_known_are_called(change):
     model, tokens = gpt(3), ids(2, 7)
     before = model(tokens)
@@ -329,3 +345,14 @@ def test_whoever_looks_sees_the_weights_of_each_step():
     for t in range(1, 5):
         for layer in range(2):
             agree(seen[2 * (t - 1) + layer][:, :, 0], whole[layer][:, :, t, : t + 1], 1e-12)
+
+
+def test_constant_embeddings_are_centred_as_layer_norm_does():
+    model = gpt(5, np.float32, positions="none", norm="layer_norm", norm_placement="pre", tied=False)
+    table = model.decoder.embedding.table.value
+    table[...] = 100 * np.random.default_rng(0).random((V, 1))
+    for name, parameter in model.parameters().items():
+        if ("output.weight" in name and "attention" in name) or "narrow" in name:
+            parameter.value[...] = 0
+    tokens = ids(2, 5)
+    agree(steps(model, tokens, model.new_cache()), model(tokens), 1e-4)

@@ -396,3 +396,26 @@ def test_a_memory_that_is_hidden_may_be_nan(poison):
     for _, found in results:  # Of memoryᵀ·dk, where 0·NaN is NaN; what a model's encoder hides is 0.
         del found["cross_attention.key.weight"], found["cross_attention.value.weight"]
     identical(*results)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint64, np.int8])
+def test_targets_of_any_integer_dtype_are_hidden_alike(dtype):
+    batch = Batch(0, B, T)
+    keep = np.arange(T) < np.array([T, 1, T - 1])[:B, None]
+    for model in (gpt(), encoder(n_outputs=V)):
+        assert model.loss(batch.ids, batch.ids.astype(dtype), keep=keep)[0] == model.loss(batch.ids, batch.ids, keep=keep)[0]
+    model = EncoderDecoder(
+        TransformerConfig(vocab_size=256, max_len=T, n_encoder_layers=1, n_decoder_layers=1, n_heads=1, d_model=4)
+    )
+    assert model.loss(batch.ids, batch.ids.astype(dtype), None, keep)[0] == model.loss(batch.ids, batch.ids, None, keep)[0]
+
+
+def test_hidden_tokens_read_no_row_of_the_table():
+    model = gpt(tied=False)
+    model.decoder.embedding.table.value[0] = np.nan
+    given, keep = np.random.default_rng(0).integers(1, V, size=(2, T)), np.ones((2, T), bool)
+    keep[0, :2] = False
+    logits, backward = model.forward(given, keep=keep)
+    backward(np.ones_like(logits))
+    for name, parameter in model.parameters().items():
+        assert np.isfinite(parameter.grad).all(), name
