@@ -12,6 +12,7 @@ import numpy as np
 
 import gradcheck
 from demos.progress import clock
+from demos.weights import with_weights_of
 from npformer import GPT
 
 FEW_TOKENS = 4
@@ -54,9 +55,7 @@ def loss_along_a_direction(model: GPT, ids: np.ndarray, targets: np.ndarray) -> 
 def gradients_are_right(model: GPT, ids: np.ndarray) -> bool:
     """Check, and print the verdict in a line; the reports too where one fails. False only then."""
     started = time.monotonic()
-    exact = GPT(model.config, dtype=np.float64)
-    for mine, given in zip(exact.parameters().values(), model.parameters().values(), strict=True):
-        mine.value[...] = given.value
+    exact = with_weights_of(model, GPT(model.config, dtype=np.float64))
     T = model.config.max_len
     few = min(FEW_TOKENS, T)
     if model.config.n_parameters > CHECKED_QUICKLY:

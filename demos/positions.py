@@ -10,6 +10,7 @@ import numpy as np
 from demos.char_lm import python_topics
 from demos.numbers import count, count_from_0
 from demos.progress import Progress
+from demos.weights import with_weights_of
 from npformer import GPT, GPTConfig
 from npformer.command_line import Parser, run_command
 from npformer.text import CharacterTokenizer
@@ -79,10 +80,7 @@ def answer_to_one_more(model: GPT) -> str:
 
 def at_length(model: GPT, length: int) -> GPT:
     """The same weights in a model that reads more."""
-    longer = GPT(replace(model.config, max_len=length), dtype=model.dtype)
-    for mine, given in zip(longer.parameters().values(), model.parameters().values(), strict=True):
-        mine.value[...] = given.value
-    return longer
+    return with_weights_of(model, GPT(replace(model.config, max_len=length), dtype=model.dtype))
 
 
 def print_table(losses: Mapping[str, Mapping[int, float]]) -> None:

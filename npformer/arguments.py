@@ -108,6 +108,13 @@ def check_ids(title: str, name: str, ids: Any, *, limit: int, ignored: int | Non
         raise ValueError(f"{title}: {name}{place} is {ids[index]}, {rule}")
 
 
+def check_mask(title: str, name: str, mask: Any, meaning: str = "") -> None:
+    """An array of booleans; `meaning` says of which they are True, such as "for a token"."""
+    if not is_array(mask) or mask.dtype != np.bool_:
+        rule = f"a boolean array, True {meaning}" if meaning else "a boolean array"
+        raise TypeError(f"{title}: {name} must be {rule}, got {kind(mask)}")
+
+
 def check_generator(title: str, name: str, rng: Any) -> None:
     """A numpy.random.Generator, or None for no chance at all."""
     if rng is not None and not isinstance(rng, np.random.Generator):

@@ -10,6 +10,8 @@ from npformer.catalogue import Case, Operation
 from npformer.oracle.hidden_pairs import faults_of_hidden_pairs, faults_of_huge_bias
 from npformer.oracle.self_check import check_case
 
+OF_MANY_PARTS = ("EncoderLayer", "DecoderLayer", "Stack", "GPT", "EncoderDecoder", "Encoder")  # seconds for a case or two
+
 
 class HypothesisChooser:
     """The catalogue's choices, made by Hypothesis, which then shrinks them."""

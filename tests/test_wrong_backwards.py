@@ -12,7 +12,7 @@ from npformer import functional
 from npformer.catalogue import LAYERS, OPERATIONS, RandomChooser
 from npformer.oracle.mutation import cost_of, draw
 from npformer.oracle.self_check import CATALOGUE
-from properties import faults
+from properties import OF_MANY_PARTS, faults
 from wrong_backwards import WRONG, Wrong
 
 
@@ -34,7 +34,7 @@ def small_first(name: str) -> list[int]:
 
 
 # A case of these takes half a second and more, so that one of each is tried in every run, and all in a long one.
-DEAR = ("MultiHeadAttention", "EncoderLayer", "DecoderLayer", "Stack", "GPT", "EncoderDecoder", "Encoder")
+DEAR = ("MultiHeadAttention", *OF_MANY_PARTS)
 ALWAYS = [wrong for wrong in WRONG if wrong.operation not in DEAR]
 ALWAYS += [wrong for name in DEAR for wrong in [each for each in WRONG if each.operation == name][:1]]
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from demos.cities.training import PEAK, train
+from demos.weights import with_weights_of
 from npformer import EncoderDecoder
 from npformer.layers import KVCache, Layer, MultiHeadAttention
 
@@ -24,9 +25,7 @@ class Damage(NamedTuple):
 
 def damaged(model: EncoderDecoder, damage: Damage, head: tuple[int, int]) -> EncoderDecoder:
     """A copy of the model with the damage."""
-    other = EncoderDecoder(model.config, dtype=model.dtype)
-    for mine, given in zip(other.parameters().values(), model.parameters().values(), strict=True):
-        mine.value[...] = given.value
+    other = with_weights_of(model, EncoderDecoder(model.config, dtype=model.dtype))
     damage.damage(other, head)
     return other
 

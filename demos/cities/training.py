@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from demos.cities.dialogues import BEGIN, END, VOCAB_SIZE, Dialogue, decode, dialogues, encode
+from demos.cities.dialogues import BEGIN, END, VOCAB_SIZE, Dialogue, decode, dialogues, encode, encode_sources
 from npformer import EncoderDecoder, TransformerConfig, generate
 from npformer.training import AdamW, FlatParameters, Step, clip_by_norm, warmup_cosine
 
@@ -38,7 +38,8 @@ def train(
     optimiser = AdamW(flat.values, flat.n_matrix, beta2=0.98)
     for n in range(n_steps):
         flat.gradients[...] = 0
-        (total, count), backward = model.loss(*encode_in_order(dialogues(BATCH_SIZE, rng)))
+        source, source_keep, target, target_keep = encode(dialogues(BATCH_SIZE, rng))
+        (total, count), backward = model.loss(source, target, source_keep, target_keep)
         backward(1 / count)
         norm = clip_by_norm(flat.gradients, CLIP)
         learning_rate = warmup_cosine(n, peak=peak, end=END_OF_PEAK * peak, n_warmup=n_warmup, n_steps=n_steps)
@@ -46,15 +47,9 @@ def train(
         report(Step(n + 1, float(total) / count, norm, learning_rate))
 
 
-def encode_in_order(asked: Sequence[Dialogue]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """source, target, source_keep and target_keep, as a model takes them."""
-    source, source_keep, target, target_keep = encode(asked)
-    return source, target, source_keep, target_keep
-
-
 def answers(model: EncoderDecoder, asked: Sequence[Dialogue]) -> list[str]:
     """What the model says, the likeliest character at every step."""
-    source, _, source_keep, _ = encode_in_order(asked)
+    source, source_keep = encode_sources([each.source for each in asked])
     begin = np.full((len(asked), 1), BEGIN)
     ids = generate(model, begin, LONGEST_ANSWER, source=source, source_keep=source_keep, temperature=0, end_id=END)
     return [decode(row) for row in ids]

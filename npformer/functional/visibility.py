@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.arguments import check_offset, check_whole, is_array, kind
+from npformer.arguments import check_mask, check_offset, check_whole
 from npformer.operation import Array
 
 
@@ -27,8 +27,7 @@ def visible_pairs(
     T, S = sizes[2:]
     conditions = []
     if keep is not None:
-        if not is_array(keep) or keep.dtype != np.bool_:
-            raise TypeError(f"{title}: keep must be a boolean array, True where a query may attend, got {kind(keep)}")
+        check_mask(title, "keep", keep, "where a query may attend")
         conditions.append(four_axes(title, "keep", keep, sizes))
     if bias is not None:
         shut = four_axes(title, "bias", bias, sizes).real == -np.inf

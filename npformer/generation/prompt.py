@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from npformer.arguments import check_ids, is_array, kind
+from npformer.arguments import check_ids, check_mask, is_array
 from npformer.models import Encoder
 from npformer.operation import Array
 
@@ -90,8 +90,7 @@ def check_text(title: str, name: str, ids: Any, keep_name: str, keep: Any, limit
     if keep is None or not is_array(ids):
         check_ids(title, name, ids, limit=limit)
         return ids, None
-    if not is_array(keep) or keep.dtype != bool:
-        raise TypeError(f"{title}: {keep_name} must be a boolean array, got {kind(keep)}")
+    check_mask(title, keep_name, keep)
     if keep.shape != ids.shape:
         raise ValueError(f"{title}: {keep_name} must have the shape {ids.shape}, as {name} has, got {keep.shape}")
     shown = np.where(keep, ids, 0) if ids.dtype.kind in "iu" else ids

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from npformer.arguments import check_count, check_integers, is_array, kind
+from npformer.arguments import check_count, check_integers, check_mask, is_array, kind
 from npformer.operation import Array
 
 KeysAndValues: TypeAlias = tuple[Array, Array]
@@ -211,8 +211,7 @@ class KVCache:
         if k.shape[:3] != v.shape[:3] or k.dtype != v.dtype:
             raise ValueError(f"KVCache: k is {k.dtype} {k.shape}, but v is {v.dtype} {v.shape}")
         if keep is not None:
-            if not is_array(keep) or keep.dtype != np.bool_:
-                raise TypeError(f"KVCache: keep must be a boolean array, True for a token, got {kind(keep)}")
+            check_mask("KVCache", "keep", keep, "for a token")
             if keep.shape != (k.shape[0], k.shape[2]):
                 raise ValueError(f"KVCache: keep must have the shape (B, T) = {(k.shape[0], k.shape[2])}, got {keep.shape}")
         if self.begun:

@@ -1,7 +1,8 @@
 """What the models are built of: the sizes and choices that their layers share, checked once, and the layers made of them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -54,6 +55,13 @@ class Blocks:
     bias: bool
     eps: float | None = None
     window: int | None = None
+
+    @classmethod
+    def of(cls, config: Any, *, attention_dropout: float) -> "Blocks":
+        """Those of a configuration, whose fields have the same names; what it does not have is None."""
+        names = {field.name for field in fields(cls)} - {"title", "attention_dropout"}
+        own: dict[str, Any] = {name: getattr(config, name, None) for name in names}
+        return cls(title=type(config).__name__, attention_dropout=attention_dropout, **own)
 
     def __post_init__(self) -> None:
         for name in ("d_ff", "window"):
@@ -143,3 +151,11 @@ class Blocks:
         if self.positions == "learned":
             return LearnedPositions(max_len, self.d_model, dtype=dtype, rng=rng)
         return SinusoidalPositions() if self.positions == "sinusoidal" else None
+
+
+def as_counts(config: Any, names: Sequence[str], optional: Sequence[str]) -> None:
+    """The fields of a frozen configuration that count something become Python's int; those in `optional` may be None."""
+    for name in (*names, *optional):
+        value = getattr(config, name)
+        if value is not None or name not in optional:
+            object.__setattr__(config, name, check_count(type(config).__name__, name, value))

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 from npformer.arguments import check_count, check_dtype, check_flag, check_ids, check_integers, check_name
 from npformer.functional import cross_entropy
 from npformer.layers import Embedding, Layer, Linear, Parameter
-from npformer.models.blocks import Blocks
+from npformer.models.blocks import Blocks, as_counts
 from npformer.models.model import Model
 from npformer.models.stack import NOT_COUNTED, Stack, check_tokens, counted
 from npformer.operation import Array, Backward, LastBackward, operation
@@ -70,10 +70,8 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         title = "EncoderConfig"
-        optional = ("n_token_types", "d_head", "n_kv_heads", "d_ff", "n_outputs")
-        for name in ("vocab_size", "max_len", "n_layers", "n_heads", "d_model", *optional):
-            if name not in optional or getattr(self, name) is not None:
-                object.__setattr__(self, name, check_count(title, name, getattr(self, name)))  # as Python's int
+        names = ("vocab_size", "max_len", "n_layers", "n_heads", "d_model")
+        as_counts(self, names, optional=("n_token_types", "d_head", "n_kv_heads", "d_ff", "n_outputs"))
         if self.final_norm is not None:
             check_flag(title, "final_norm", self.final_norm)
         if self.pooling is not None:
@@ -83,22 +81,7 @@ class EncoderConfig:
     @property
     def blocks(self) -> Blocks:
         """What its layers are."""
-        return Blocks(
-            title="EncoderConfig",
-            d_model=self.d_model,
-            n_heads=self.n_heads,
-            d_head=self.d_head,
-            n_kv_heads=self.n_kv_heads,
-            d_ff=self.d_ff,
-            activation=self.activation,
-            norm=self.norm,
-            norm_placement=self.norm_placement,
-            positions=self.positions,
-            dropout=self.dropout,
-            attention_dropout=self.dropout,
-            bias=self.bias,
-            eps=self.eps,
-        )
+        return Blocks.of(self, attention_dropout=self.dropout)
 
     @property
     def has_final_norm(self) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 from npformer.arguments import check_count, check_dtype, check_flag, check_probability
 from npformer.functional import cross_entropy
 from npformer.layers import Embedding, KVCache, LearnedPositions, Linear, TiedOutput
-from npformer.models.blocks import Blocks
+from npformer.models.blocks import Blocks, as_counts
 from npformer.models.decoder_cache import DecoderCache
 from npformer.models.model import Model
 from npformer.models.one_token import decode_step
@@ -77,11 +77,8 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         title = "TransformerConfig"
-        optional = ("source_vocab_size", "d_head", "n_kv_heads", "d_ff")
-        layers = ("n_encoder_layers", "n_decoder_layers")
-        for name in ("vocab_size", "max_len", *layers, "n_heads", "d_model", *optional):
-            if name not in optional or getattr(self, name) is not None:
-                object.__setattr__(self, name, check_count(title, name, getattr(self, name)))  # as Python's int
+        names = ("vocab_size", "max_len", "n_encoder_layers", "n_decoder_layers", "n_heads", "d_model")
+        as_counts(self, names, optional=("source_vocab_size", "d_head", "n_kv_heads", "d_ff"))
         for name in ("scale_embeddings", "shared_embeddings", "tied", "output_bias"):
             check_flag(title, name, getattr(self, name))
         if self.final_norms is not None:
@@ -97,22 +94,7 @@ class TransformerConfig:
     @property
     def blocks(self) -> Blocks:
         """What its layers are."""
-        return Blocks(
-            title="TransformerConfig",
-            d_model=self.d_model,
-            n_heads=self.n_heads,
-            d_head=self.d_head,
-            n_kv_heads=self.n_kv_heads,
-            d_ff=self.d_ff,
-            activation=self.activation,
-            norm=self.norm,
-            norm_placement=self.norm_placement,
-            positions=self.positions,
-            dropout=self.dropout,
-            attention_dropout=0.0,
-            bias=self.bias,
-            eps=self.eps,
-        )
+        return Blocks.of(self, attention_dropout=0.0)
 
     @property
     def has_final_norms(self) -> bool:
@@ -261,9 +243,7 @@ class EncoderDecoder(Model):
 
         The weights, and the memory's keys and values, are those of the first decode_step with this cache.
         """
-        cache.check("EncoderDecoder", self)
-        title, config = "EncoderDecoder", self.config
-        return decode_step(title, self.decoder, self.output, config.vocab_size, config.max_len, ids, cache)
+        return decode_step("EncoderDecoder", self, ids, cache)
 
     def check_source(self, source: Any, keep: Any) -> None:
         config = self.config

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 from npformer.arguments import check_count, check_dtype, check_flag
 from npformer.functional import cross_entropy
 from npformer.layers import Embedding, KVCache, Layer, Linear, Parameter, SlidingCache, TiedOutput
-from npformer.models.blocks import Blocks
+from npformer.models.blocks import Blocks, as_counts
 from npformer.models.decoder_cache import DecoderCache
 from npformer.models.model import Model
 from npformer.models.one_token import decode_step
@@ -63,33 +63,15 @@ class GPTConfig:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        optional = ("d_head", "n_kv_heads", "d_ff", "window")
-        for name in ("vocab_size", "max_len", "n_layers", "n_heads", "d_model", *optional):
-            if name not in optional or getattr(self, name) is not None:
-                count = check_count("GPTConfig", name, getattr(self, name))  # as Python's int
-                object.__setattr__(self, name, count)
+        names = ("vocab_size", "max_len", "n_layers", "n_heads", "d_model")
+        as_counts(self, names, optional=("d_head", "n_kv_heads", "d_ff", "window"))
         check_flag("GPTConfig", "tied", self.tied)
         object.__setattr__(self, "dropout", self.blocks.dropout)
 
     @property
     def blocks(self) -> Blocks:
         """What its layers are."""
-        return Blocks(
-            title="GPTConfig",
-            d_model=self.d_model,
-            n_heads=self.n_heads,
-            d_head=self.d_head,
-            n_kv_heads=self.n_kv_heads,
-            d_ff=self.d_ff,
-            activation=self.activation,
-            norm=self.norm,
-            norm_placement=self.norm_placement,
-            positions=self.positions,
-            dropout=self.dropout,
-            attention_dropout=self.dropout,
-            bias=self.bias,
-            window=self.window,
-        )
+        return Blocks.of(self, attention_dropout=self.dropout)
 
     @property
     def n_parameters(self) -> int:
@@ -200,8 +182,7 @@ class GPT(Model):
 
         The weights are those of the first decode_step with this cache.
         """
-        cache.check("GPT", self)
-        return decode_step("GPT", self.decoder, self.output, self.config.vocab_size, self.config.max_len, ids, cache)
+        return decode_step("GPT", self, ids, cache)
 
     def initialise(self, rng: np.random.Generator) -> None:
         """GPT-2's: every matrix of deviation 0.02, those that end a residual less, so that the sum of 2·n_layers of them

@@ -46,32 +46,26 @@ KINDS = {
 }
 
 
-def decode_step(
-    title: str,
-    decoder: Stack,
-    output: Linear | TiedOutput,
-    vocab_size: int,
-    max_len: int,
-    ids: Array,
-    cache: DecoderCache,
-) -> Array:
-    """The logits (B, V) after one more token in each row, ids (B,), which is added to the cache.
+def decode_step(title: str, model: Any, ids: Array, cache: DecoderCache) -> Array:
+    """A model's logits (B, V) after one more token in each row, ids (B,), which is added to its cache.
 
     ValueError or TypeError, and nothing is changed, for ids outside the vocabulary, another number of rows than the cache
     has, and a token past max_len.
     """
+    cache.check(title, model)
+    decoder, output, max_len = model.decoder, model.output, model.config.max_len
     first = cache.layers[0]
     check_integers(title, "ids", ids)
     known = cache.memory if cache.memory is not None else first.key_slots if first.begun else ids
     if ids.ndim != 1 or len(ids) != len(known):
         rows = "" if known is ids else f" = ({len(known)},), the cache's rows"
         raise ValueError(f"{title}: ids must have the shape (B,){rows}, got {ids.shape}")
-    if not all(0 <= number < vocab_size for number in ids.tolist()):
-        check_ids(title, "ids", ids, limit=vocab_size)  # says which
+    if not all(0 <= number < model.config.vocab_size for number in ids.tolist()):
+        check_ids(title, "ids", ids, limit=model.config.vocab_size)  # says which
     if first.length >= max_len:
         raise ValueError(f"{title}: ids reach to token {cache.length + 1} with those in the cache, past max_len = {max_len}")
-    if LOOKING.get() or (cache.one_token is None and not is_known(cache.model, decoder, output)):  # who looks sees all of it
-        logits: Array = cache.model.decode(ids[:, None], cache)[:, 0]  # (B,1,V) → (B,V)
+    if LOOKING.get() or (cache.one_token is None and not is_known(model, decoder, output)):  # who looks sees all of it
+        logits: Array = model.decode(ids[:, None], cache)[:, 0]  # (B,1,V) → (B,V)
         return logits
     with np.errstate(all="ignore"):
         if cache.one_token is None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from npformer.arguments import check_ids, check_integers, is_array, kind
+from npformer.arguments import check_ids, check_integers, check_mask, is_array
 from npformer.layers import (
     DecoderLayer,
     Dropout,
@@ -131,8 +131,7 @@ def check_tokens(
     if ids.ndim != 2 or (ids.shape[1] > max_len and caches is None):
         raise ValueError(f"{title}: {name} must have the shape (B, T), T at most max_len = {max_len}, got {ids.shape}")
     if keep is not None:
-        if not is_array(keep) or keep.dtype != np.bool_:
-            raise TypeError(f"{title}: {name}'s keep must be a boolean array, True for a token, got {kind(keep)}")
+        check_mask(title, f"{name}'s keep", keep, "for a token")
         if keep.shape != ids.shape:
             raise ValueError(f"{title}: {name}'s keep must have the shape {ids.shape} of {name}, got {keep.shape}")
     check_ids(title, name, ids if keep is None else np.where(keep, ids, 0), limit=vocab_size)

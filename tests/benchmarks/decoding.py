@@ -10,14 +10,12 @@ tokens are the same as long as rounding decides nothing, and how many are is pri
 """
 
 import argparse
-import importlib.util
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import numpy as np
+from in_turns import in_turns
 
 from npformer import GPT, GPTConfig
 
@@ -43,7 +41,7 @@ def npformer_text() -> Text:
             times.append(time.perf_counter())
         return times, text
 
-    return write
+    return warm(write)
 
 
 def pytorch_text() -> Text:
@@ -121,40 +119,25 @@ def pytorch_text() -> Text:
                 times.append(time.perf_counter())
         return times, text
 
-    return write
+    return warm(write)
 
 
 TEXTS = {"npformer": npformer_text, "PyTorch": pytorch_text}
 
 
-def work(name: str, connection: Connection) -> None:
-    """In a process of its own: at every message one text, answered by the times between its tokens, and the tokens."""
-    write = TEXTS[name]()
+def warm(write: Text) -> Text:
     for _ in range(N_WARM_UP):
         write()
-    while connection.recv():
-        times, text = write()
-        connection.send((np.diff(times), text))
+    return write
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=40)
-    rounds = parser.parse_args().rounds
-    names = [name for name in TEXTS if name != "PyTorch" or importlib.util.find_spec("torch")]
-    context = multiprocessing.get_context("spawn")
-    workers = {}
-    for name in names:
-        here, there = context.Pipe()
-        context.Process(target=work, args=(name, there), daemon=True).start()
-        workers[name] = here
-    times: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    texts = {}
-    for _ in range(rounds):
-        for name, connection in workers.items():
-            connection.send(True)
-            each, texts[name] = connection.recv()
-            times[name].append(each)
+    results = in_turns(TEXTS, parser.parse_args().rounds)
+    names = list(results)
+    times = {name: [np.diff(moments) for moments, _ in each] for name, each in results.items()}
+    texts = {name: each[-1][1] for name, each in results.items()}
     speeds = {name: 1 / statistics.median(each.mean() for each in times[name]) for name in names}
     for name in names:
         at = np.median(times[name], axis=0)
@@ -164,8 +147,6 @@ def main() -> None:
     if len(names) == 2:
         alike = next((i for i, (a, b) in enumerate(zip(*texts.values(), strict=True)) if a != b), CONFIG.max_len)
         print(f"npformer / PyTorch: {speeds['npformer'] / speeds['PyTorch']:.2f}   (the first {alike} tokens are the same)")
-    for connection in workers.values():
-        connection.send(False)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ batches, so the last losses, which are printed, show that they do the same.
 """
 
 import argparse
-import importlib.util
 import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from functools import partial
 
 import numpy as np
+from in_turns import in_turns
 
 from npformer import GPT, GPTConfig
 from npformer.training import Trainer, TrainingConfig
@@ -95,50 +95,37 @@ def pytorch_step() -> Callable[[], float]:
     return step
 
 
-STEPS = {"npformer": npformer_step, "PyTorch": pytorch_step}
-
-
-def work(name: str, connection: Connection) -> None:
-    """In a process of its own: at every message a turn of steps, answered by their times and the last loss."""
-    step = STEPS[name]()
+def turn_of(make_step: Callable[[], Callable[[], float]]) -> Callable[[], tuple[list[float], float]]:
+    """A turn of steps: their times, and the last loss."""
+    step = make_step()
     for _ in range(N_WARM_UP):
         step()
-    while connection.recv():
+
+    def turn() -> tuple[list[float], float]:
         times = []
         for _ in range(STEPS_A_TURN):
             start = time.perf_counter()
             loss = step()
             times.append(time.perf_counter() - start)
-        connection.send((times[1:], loss))
+        return times[1:], loss
+
+    return turn
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=12)
-    rounds = parser.parse_args().rounds
-    names = [name for name in STEPS if name != "PyTorch" or importlib.util.find_spec("torch")]
-    context = multiprocessing.get_context("spawn")
-    workers = {}
-    for name in names:
-        here, there = context.Pipe()
-        process = context.Process(target=work, args=(name, there), daemon=True)
-        process.start()
-        workers[name] = here
-    times: dict[str, list[float]] = {name: [] for name in names}
-    losses = {}
-    for _ in range(rounds):
-        for name, connection in workers.items():
-            connection.send(True)
-            turn, losses[name] = connection.recv()
-            times[name] += turn
+    programs = {"npformer": partial(turn_of, npformer_step), "PyTorch": partial(turn_of, pytorch_step)}
+    results = in_turns(programs, parser.parse_args().rounds)
+    names = list(results)
+    times = {name: [each for turn, _ in results[name] for each in turn] for name in names}
+    losses = {name: results[name][-1][1] for name in names}
     medians = {name: statistics.median(each) for name, each in times.items()}
     for name in names:
         median, fastest = 1000 * medians[name], 1000 * min(times[name])
         print(f"{name:<10}{median:7.1f} ms a step (fastest {fastest:.1f}), last loss {losses[name]:.5f}")
     if len(names) == 2:
         print(f"npformer / PyTorch: {medians['npformer'] / medians['PyTorch']:.2f}")
-    for connection in workers.values():
-        connection.send(False)
 
 
 if __name__ == "__main__":

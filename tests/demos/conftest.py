@@ -1,5 +1,7 @@
 """A demo's command, run in this process."""
 
+import signal
+
 import pytest
 
 
@@ -15,3 +17,18 @@ def run_here(capsys):
         return status, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def interrupt_each_step(monkeypatch):
+    """Ctrl-C comes when a demo's step has been shown."""
+
+    def interrupt(demo):
+        class Interrupted(demo.Progress):
+            def __call__(self, step):
+                super().__call__(step)
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(demo, "Progress", Interrupted)
+
+    return interrupt

@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -440,13 +439,8 @@ def test_a_console_that_has_chinese_is_told_nothing(demo):
     assert "?" not in output
 
 
-def test_ctrl_c_is_one_line_and_status_130(demo, monkeypatch):
-    class Interrupted(cities.Progress):
-        def __call__(self, step):
-            super().__call__(step)
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(cities, "Progress", Interrupted)
+def test_ctrl_c_is_one_line_and_status_130(demo, interrupt_each_step):
+    interrupt_each_step(cities)
     status, output, errors = demo("--steps", "3")
     assert (status, errors) == (130, "\ncities: interrupted\n")
     assert len(re.findall("^step ", output, re.MULTILINE)) == 1

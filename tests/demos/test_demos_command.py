@@ -30,7 +30,7 @@ def test_the_demos_are_listed_with_a_line_each(arguments):
 
 
 def test_every_demo_in_the_folder_is_listed():
-    parts = {"counting", "gradients", "numbers", "progress"}
+    parts = {"counting", "gradients", "numbers", "progress", "weights"}
     assert {path.stem for path in (ROOT / "demos").glob("[!_]*")} - parts == set(DEMOS)
 
 

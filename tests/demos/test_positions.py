@@ -1,7 +1,6 @@
 """`python -m demos positions`: the same weights read more than they were trained on, and the table and the chart agree."""
 
 import re
-import signal
 from functools import partial
 
 import numpy as np
@@ -158,13 +157,8 @@ def test_every_kind_has_a_sign_of_its_own():
     assert all(len(sign) == 1 for sign in KINDS.values())
 
 
-def test_ctrl_c_is_one_line_and_status_130(demo, monkeypatch):
-    class Interrupted(positions.Progress):
-        def __call__(self, step):
-            super().__call__(step)
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(positions, "Progress", Interrupted)
+def test_ctrl_c_is_one_line_and_status_130(demo, interrupt_each_step):
+    interrupt_each_step(positions)
     status, output, errors = demo("--steps", "3")
     assert (status, errors) == (130, "\npositions: interrupted\n")
     assert len(re.findall("^step ", output, re.MULTILINE)) == 1

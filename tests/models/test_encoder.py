@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gradcheck
+from configurations import refused
 from npformer.layers import Dropout, LayerNorm
 from npformer.models import Encoder, EncoderConfig
 
@@ -371,24 +372,10 @@ OPTIONAL = ("n_token_types", "d_head", "n_kv_heads", "d_ff", "n_outputs")
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
-        *((name, 0, ValueError) for name in (*SMALL, *OPTIONAL)),
-        *((name, -1, ValueError) for name in (*SMALL, *OPTIONAL)),
-        *((name, 1.5, TypeError) for name in (*SMALL, *OPTIONAL)),
-        *((name, True, TypeError) for name in (*SMALL, *OPTIONAL)),
-        *((name, None, TypeError) for name in SMALL),
-        ("n_heads", 3, ValueError),
-        ("n_kv_heads", 3, ValueError),
-        ("activation", "tanh", ValueError),
-        ("norm", "batch_norm", ValueError),
-        ("norm_placement", "both", ValueError),
-        ("positions", None, ValueError),
+        *refused(SMALL, OPTIONAL),
         ("pooling", "max", ValueError),
-        *(("dropout", value, ValueError) for value in (1.0, -0.1, np.nan)),
-        ("dropout", "0", TypeError),
         *(("eps", value, ValueError) for value in (0, -1e-5, np.inf)),
         ("eps", "1", TypeError),
-        ("bias", None, TypeError),
-        ("bias", 1, TypeError),
         ("final_norm", 1, TypeError),
     ],
 )
