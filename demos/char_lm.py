@@ -21,14 +21,17 @@ import numpy as np
 from demos.counting import n_gram_loss
 from demos.gradients import gradients_are_right
 from demos.numbers import count, count_from_0
+from demos.pages import training_charts
 from demos.progress import Progress, clock
 from npformer import GPT, GPTConfig, load
 from npformer.archive import read_archive, write_archive
-from npformer.command_line import Parser, run_command
+from npformer.command_line import Parser, announce_page, run_command
 from npformer.generation import stream
+from npformer.inspection import record, write_page
 from npformer.text import CharacterTokenizer, read_text
 from npformer.text.characters import readable
-from npformer.training import NotFiniteError, Trainer, TrainingConfig, held_out_loss
+from npformer.training import NotFiniteError, Step, Trainer, TrainingConfig, held_out_loss
+from npformer.whole_file import check_writable
 
 TITLE = "char_lm"
 OUT = "char_lm.npz"
@@ -51,6 +54,7 @@ def run(arguments: Sequence[str] | None) -> int:
     if options.prompt is not None:
         return write_on(options)
     text, name = (read_text(options.text, options.encoding), options.text) if options.text else python_topics()
+    check_places(options)
     tokenizer = CharacterTokenizer.from_text(text)
     ids = tokenizer.encode(text)
     n_train = len(ids) - len(ids) // HELD_OUT
@@ -67,7 +71,8 @@ def run(arguments: Sequence[str] | None) -> int:
         return 1
     if not options.resume:
         keep_previous(options.out)
-    if not train_on(trainer, options):
+    steps: list[Step] = []
+    if not train_on(trainer, options, steps):
         return 130
     print_results(model, train, held_out, tokenizer)
     prompt = text[n_train : n_train + min(PROMPT_LENGTH, config.max_len)]
@@ -79,6 +84,8 @@ def run(arguments: Sequence[str] | None) -> int:
         status = 130
         print()
     print(f"\ncheckpoint  {options.out}, {n_parameters:,} parameters")
+    page = write_attention(model, tokenizer, text[n_train : n_train + config.max_len], steps, page_of(options.out))
+    announce_page(page, open_it=options.open)
     words = re.search(r"\w[\w ]{0,15}", prompt)  # which no shell takes for anything else
     print(f"to go on    {command(options.out, prompt=words[0].strip() if words else prompt[0])}")
     return status
@@ -93,6 +100,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=count, metavar="N", help="training steps in all (default: 2000)")
     parser.add_argument("--seed", type=count_from_0, metavar="N", help="for everything random (default: 0)")
     parser.add_argument("--out", type=filled, default=OUT, metavar="FILE", help=f"the checkpoint (default: {OUT})")
+    parser.add_argument("--open", action="store_true", help="open the page of the trained model in the browser")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument(
         "--prompt", type=filled, metavar="TEXT", help="train nothing: write on after this, with the model in --out"
@@ -116,8 +124,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in (*SIZES, "seed") if options.resume else SIZES if options.prompt is not None else ():
         if getattr(options, name) is not None:
             parser.error(f"{flag(name)} was settled when the run in --out began")
-    for name in ("text", "steps") if options.prompt is not None else ():
-        if getattr(options, name) is not None:
+    for name in ("text", "steps", "open") if options.prompt is not None else ():
+        if getattr(options, name):
             parser.error(f"--prompt trains nothing, so {flag(name)} has no use")
     if options.seed is None:
         options.seed = 0
@@ -223,14 +231,19 @@ def resumed(options: argparse.Namespace, train: np.ndarray, tokenizer: Character
     return trainer
 
 
-def train_on(trainer: Trainer, options: argparse.Namespace) -> bool:
-    """Whether it came to the end; otherwise Ctrl-C was answered with how to go on."""
+def train_on(trainer: Trainer, options: argparse.Namespace, steps: list[Step]) -> bool:
+    """Whether it came to the end; otherwise Ctrl-C was answered with how to go on. What was done is added to `steps`."""
     tokens_a_step = trainer.config.batch_size * trainer.model.config.max_len
     n_before = trainer.n_done
     progress = Progress(trainer.config.n_steps, tokens_a_step, n_before)
     started = time.monotonic()
+
+    def report(step: Step) -> None:
+        steps.append(step)
+        progress(step)
+
     try:
-        finished = trainer.run(options.out, report=progress)
+        finished = trainer.run(options.out, report=report)
     except NotFiniteError as error:
         raise NotFiniteError(f"{error}; the last good checkpoint is in {options.out}") from error
     finally:
@@ -251,6 +264,28 @@ def print_results(model: GPT, train: np.ndarray, held_out: np.ndarray, tokenizer
     longest = min(LONGEST_GRAM, len(held_out))
     counted = [n_gram_loss(train, held_out, tokenizer.vocab_size, n) for n in range(1, longest + 1)]
     print(f"counting    {', '.join(f'{loss:.3f}' for loss in counted)} by tables of 1- to {longest}-grams")
+
+
+def check_places(options: argparse.Namespace) -> None:
+    """Nothing is begun where checkpoint or page cannot be written, or where the page would replace what is needed."""
+    page = page_of(options.out)
+    for path in (options.out, page):
+        check_writable(path)
+    for path in filter(None, (options.out, options.text)):
+        if os.path.realpath(page) == os.path.realpath(path):
+            raise ValueError(f"the page beside --out {options.out} would be written over {path}: name another --out")
+
+
+def page_of(out: str) -> str:
+    return f"{os.path.splitext(out)[0]}.html"
+
+
+def write_attention(model: GPT, tokenizer: CharacterTokenizer, text: str, steps: Sequence[Step], page: str) -> str:
+    """The page: how the training went, and what each head attends to in a text that the model has not learnt from."""
+    with record(model, tokenizer, title="What each head attends to") as recording:
+        model(tokenizer.encode(text)[None])
+    sentence = f"The text, where the part held out begins: {text!r}. A row is named by the character that comes next there."
+    return write_page(page, "A small GPT", [*training_charts({"training": steps}), sentence, recording])
 
 
 def write_on(options: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
-"""What npformer says of itself, as tables.
+"""What npformer says of itself, as tables, and of a model, as pictures.
 
 python -m npformer check      every operation and layer is tried on random cases: the verdicts
 python -m npformer mutants    every backward is got wrong in every small way: what nothing finds
+python -m npformer inspect    what a model attends to, in the terminal and on a page
 """
 
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from npformer.command_line import Parser, run_command
+from npformer.inspection import command
 
 MOST_SEEDS = 1_000_000
 SHOWN_FAULTS = 3  # of each operation
@@ -18,7 +20,8 @@ SHOWN_FAULTS = 3  # of each operation
 def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     title = " ".join(["npformer", *words[:1]])
-    return run_command(title, lambda: run(words), "interrupted; what stands above was checked")
+    done = "" if words[:1] == ["inspect"] else "; what stands above was checked"
+    return run_command(title, lambda: run(words), f"interrupted{done}")
 
 
 def run(words: Sequence[str]) -> int:
@@ -34,7 +37,13 @@ def run(words: Sequence[str]) -> int:
     mutants = add_command(
         commands, "mutants", "get every backward wrong in every small way, and print what no check finds", n_seeds=60
     )
+    inspect = commands.add_parser(
+        "inspect", allow_abbrev=False, help="what a model attends to, in the terminal and on a page"
+    )
+    command.add_options(inspect)
     options = parser.parse_args(words)
+    if options.command == "inspect":
+        return command.run(inspect, options)
     from npformer.oracle.self_check import CATALOGUE
 
     names = options.operations

@@ -10,19 +10,16 @@ import json
 import math
 import os
 import re
-import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from errno import EACCES, EINVAL, EISDIR
 from io import BytesIO
-from stat import S_IMODE
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from npformer.arguments import check_path, is_array, kind
 from npformer.operation import Array
+from npformer.whole_file import write_whole
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -41,45 +38,11 @@ def write_archive(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
     keys as strings. The arrays are booleans and numbers, of any shape and byte order; their names are printable ASCII
     without a backslash, and not "header". TypeError or ValueError before anything is written.
 
-    The file is written under another name in the same folder and then renamed. Whatever goes wrong before that, an
-    interruption too, leaves the old file as it was and nothing beside it. A link stays, and what it points to is replaced; a
-    file that may not be written to is not replaced either.
+    The file is whole or not there, as by `write_whole`.
     """
     check_path("write_archive", path)
     members = {"header": header_array(header), **checked(arrays)}
-    target = os.path.realpath(path)
-    name = os.fspath(path)
-    mode = None
-    if os.path.exists(target):
-        if not os.path.isfile(target):  # renaming would put a file in the place of /dev/null
-            number = EISDIR if os.path.isdir(target) else EINVAL
-            raise OSError(number, os.strerror(number), name)
-        if not os.access(target, os.W_OK):
-            raise OSError(EACCES, os.strerror(EACCES), name)
-        mode = S_IMODE(os.stat(target).st_mode)
-    folder = os.path.dirname(target)
-    temporary = os.path.join(folder, f".npformer-{os.getpid()}-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:  # with the permissions of any new file, which tempfile would narrow
-            if mode is not None:
-                with suppress(OSError):  # on a file system without modes
-                    os.chmod(temporary, mode)
-            write_members(file, members)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException as error:
-        with suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError) and error.errno is not None:  # the caller knows the path, not the other name
-            raise OSError(error.errno, error.strerror, name) from error
-        raise
-    with suppress(OSError):  # that the new name outlives a power cut; Windows opens no folders
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    write_whole(path, lambda file: write_members(file, members))
 
 
 def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -7,8 +7,10 @@ import argparse
 import errno
 import os
 import sys
+import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 
@@ -49,8 +51,16 @@ def run_command(title: str, command: Callable[[], int], interrupted: str) -> int
         return 2
 
 
+def announce_page(path: str, *, open_it: bool) -> None:
+    """Say where a page is, as a path and as an address, and open it in the browser if that is wanted."""
+    address = Path(path).resolve().as_uri()
+    print(f"page        {path}\n            {address}")
+    if open_it and not webbrowser.open(address):
+        print("note        no browser was found that could open it", file=sys.stderr)
+
+
 def sentence(error: Exception) -> str:
     """What an exception says, on one line; of a file, its name and what is wrong with it."""
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+        return error.strerror if error.filename is None else f"{error.filename or repr('')}: {error.strerror}"
     return " ".join(str(error).split())

@@ -1,29 +1,108 @@
-"""The one place where attention shows its weights to whoever wants to see them, and does nothing where nobody does.
+"""The one place where a model lets itself be watched, and does nothing where nobody watches.
 
-with seen_by(look):        look(P) is called with the weights P (B, H, T, S) of each attention in this block, in the
-    model(ids)             order in which they are computed: those before dropout, 0 where a pair is hidden
+with observed_by(observer):     each layer that is entered in this block, the weights of each attention and their
+    model(ids)                  gradient, and what generation does with the rows, are told to the observer
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-Look = Callable[[np.ndarray[Any, Any]], None]
-LOOKING: ContextVar[tuple[Look, ...]] = ContextVar("LOOKING", default=())
+Array: TypeAlias = np.ndarray[Any, Any]
+Told: TypeAlias = Callable[[Array], None]
+Backwards: TypeAlias = Callable[[Array], tuple[Array, ...]]
+
+
+class Observer:
+    """What can be watched; each method does nothing until it is replaced."""
+
+    def enters(self, layer: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """A layer's forward begins, with these arguments."""
+
+    def leaves(self, layer: Any, y: Any) -> None:
+        """It has ended; y is None where it raised."""
+
+    def weighs(self, P: Array) -> tuple[Array, Told]:
+        """The innermost layer attends with the weights P (B, H, T, S), those before dropout, 0 where a pair is hidden → the
+        weights that it shall go on with, and what is called with ∂L/∂P at each backward."""
+        return P, ignore
+
+    def moves(self, caches: Any, rows: Array) -> None:
+        """Row i of the caches becomes what row rows[i] was."""
+
+    def forks(self, caches: Any, others: Any) -> None:
+        """`others` hold what `caches` hold, from now on apart."""
+
+    def rewinds(self, caches: Any, lengths: Array) -> None:
+        """Of row i of the caches all is forgotten but the first lengths[i] tokens."""
+
+    def writes(self, model: Any, ids: Array) -> None:
+        """Each row of what `model` read last goes on with one of `ids` (B,)."""
+
+    def chooses(self, model: Any, rows: Array) -> None:
+        """Row i of what `model` read last, without a cache, becomes what row rows[i] was."""
+
+    def settles(self, model: Any, row: int, ids: Array) -> None:
+        """A search for row `row` of a batch has found `ids` (T,), beginning and all."""
+
+
+def ignore(gradient: Array) -> None:
+    pass
+
+
+OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar("OBSERVERS", default=())
+UNSEEN: AbstractContextManager[Callable[[Any], Any]] = nullcontext(lambda y: y)
 
 
 @contextmanager
-def seen_by(look: Look) -> Iterator[None]:
-    token = LOOKING.set((*LOOKING.get(), look))
+def observed_by(observer: Observer, *, alone: bool = False) -> Iterator[None]:
+    """`alone`: whoever watches already sees nothing of this block."""
+    token = OBSERVERS.set((observer,) if alone else (*OBSERVERS.get(), observer))
     try:
         yield
     finally:
-        LOOKING.reset(token)
+        OBSERVERS.reset(token)
 
 
-def show(P: np.ndarray[Any, Any]) -> None:
-    for look in LOOKING.get():
-        look(P)
+def entered(layer: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> AbstractContextManager[Callable[[Any], Any]]:
+    """Around a layer's forward, which calls what this gives with y."""
+    observers = OBSERVERS.get()
+    return seen(observers, layer, inputs, options) if observers else UNSEEN
+
+
+@contextmanager
+def seen(
+    observers: tuple[Observer, ...], layer: Any, inputs: tuple[Any, ...], options: dict[str, Any]
+) -> Iterator[Callable[[Any], Any]]:
+    results: list[Any] = []
+    told: list[Observer] = []
+    try:
+        for observer in observers:
+            told.append(observer)
+            observer.enters(layer, inputs, options)
+        yield results.append
+    finally:
+        for observer in told:
+            observer.leaves(layer, results[0] if results else None)
+
+
+def offer(P: Array, weigh_backward: Backwards, shape: tuple[int, ...]) -> tuple[Array, Backwards]:
+    """Attention's weights, any shape, which observers see as `shape` (B, H, T, S), and the backward that made them → the
+    weights to go on with, and that backward, which tells their gradient on its way."""
+    observers = OBSERVERS.get()
+    if not observers:
+        return P, weigh_backward
+    weights, told = P.reshape(shape), []
+    for observer in observers:
+        weights, tell = observer.weighs(weights)
+        told.append(tell)
+
+    def backward(dP: Array) -> tuple[Array, ...]:
+        for tell in told:
+            tell(dP.reshape(shape))
+        return weigh_backward(dP)
+
+    return weights.reshape(P.shape), backward

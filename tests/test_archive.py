@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npformer import archive
+from npformer import archive, whole_file
 from npformer.archive import read_archive, write_archive
 
 HEADER = {
@@ -202,7 +202,7 @@ def test_a_disk_that_is_full_at_any_byte_leaves_the_old_file(old, monkeypatch):
     size = old.stat().st_size
     for room in [*range(0, size, 37), size - 1]:
         with monkeypatch.context() as patch:
-            patch.setattr(archive, "open", FullDisk.with_room(room), raising=False)
+            patch.setattr(whole_file, "open", FullDisk.with_room(room), raising=False)
             with pytest.raises(OSError) as error:
                 write_archive(old, HEADER, ARRAYS)
         assert error.value.errno == errno.ENOSPC
@@ -213,7 +213,7 @@ def test_a_disk_that_is_full_at_any_byte_leaves_the_old_file(old, monkeypatch):
 def test_a_disk_with_just_enough_room_is_enough(old, monkeypatch):
     """So the one above fails for want of room and of nothing else."""
     room = 2 * old.stat().st_size  # zipfile goes back and writes the sizes again
-    monkeypatch.setattr(archive, "open", FullDisk.with_room(room), raising=False)
+    monkeypatch.setattr(whole_file, "open", FullDisk.with_room(room), raising=False)
     write_archive(old, HEADER, ARRAYS)
     monkeypatch.undo()
     assert_old(old)

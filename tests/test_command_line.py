@@ -5,12 +5,13 @@ import io
 import os
 import subprocess
 import sys
+import webbrowser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from npformer.command_line import Parser, run_command, sentence
+from npformer.command_line import Parser, announce_page, run_command, sentence
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +34,7 @@ def test_the_status_of_the_command_is_handed_on(status):
         (ValueError("steps must be\n  at least 1"), "steps must be at least 1"),
         (ArithmeticError("step 3: not finite"), "step 3: not finite"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a b.npz"), "a b.npz: No such file or directory"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", ""), "'': No such file or directory"),
         (OSError("no number"), "no number"),
         (MemoryError("of no use to anybody"), "not enough memory"),
         (np.linalg.LinAlgError("singular"), "singular"),
@@ -83,6 +85,45 @@ def test_wrong_usage_is_one_line_with_the_name_of_the_command(capsys):
         parser.error("two\nlines")
     assert ended.value.code == 2
     assert capsys.readouterr() == ("", "python -m something: two lines\n")
+
+
+# Pages.
+
+
+@pytest.mark.parametrize(
+    ("path", "end"),
+    [
+        ("page.html", "/page.html"),
+        (os.path.join("a b", "..", "千 #1?.html"), "/%E5%8D%83%20%231%3F.html"),
+    ],
+)
+def test_a_page_is_named_by_its_path_and_its_address(path, end, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail("opened"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b").mkdir()
+    announce_page(path, open_it=False)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"page        {path}"
+    assert second == f"            {tmp_path.as_uri()}{end}"
+
+
+def test_the_address_of_a_link_is_that_of_the_file(tmp_path, monkeypatch, capsys):
+    (tmp_path / "real.html").write_text("")
+    try:
+        (tmp_path / "link.html").symlink_to("real.html")
+    except OSError:
+        pytest.skip("this system lets nobody make links")
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
+    announce_page(str(tmp_path / "link.html"), open_it=True)
+    assert opened == [(tmp_path / "real.html").as_uri()]
+    assert capsys.readouterr().err == ""
+
+
+def test_it_is_said_where_no_browser_could_open_a_page(monkeypatch, capsys):
+    monkeypatch.setattr(webbrowser, "open", lambda address: False)
+    announce_page("x.html", open_it=True)
+    assert capsys.readouterr().err == "note        no browser was found that could open it\n"
 
 
 # Other terminals and none.

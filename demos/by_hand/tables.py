@@ -1,31 +1,15 @@
 """Tables of numbers in plain text, where a Chinese character takes two columns and any other takes one."""
 
-import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
+from npformer.inspection.columns import left, right, width
 from npformer.operation import Array
 
 WIDTH = 100
 DECIMALS = 4
 GAP = 2
-
-
-def width(text: str) -> int:
-    """The columns that `text` takes in a terminal."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
-
-
-def left(text: str, columns: int) -> str:
-    return text + " " * (columns - width(text))
-
-
-def right(text: str, columns: int) -> str:
-    return " " * (columns - width(text)) + text
 
 
 def prose(text: str, indent: str = "") -> str:

@@ -1,35 +1,42 @@
-"""What every head of cross-attention looks at while the answer's city is written."""
+"""What every head looks at while the answer is written."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
-from demos.cities.dialogues import TOKENIZER, Dialogue, encode
+from demos.cities.dialogues import BEGIN, END, TOKENIZER, VOCAB_SIZE, Dialogue, encode
 from npformer import EncoderDecoder
-from npformer.functional import softmax
-from npformer.observing import seen_by
+from npformer.inspection import Finding, Recording, WhoAttends, record
+
+SPECIAL = {BEGIN: "<begin>", END: "<end>"}
+NAMES = [SPECIAL.get(id) or TOKENIZER.decode(np.array(id)) for id in range(VOCAB_SIZE)]
 
 
-class Look(NamedTuple):
-    """`weights` (n_decoder_layers, n_heads, words) on the characters of each word, and the probability of each word's first
-    character."""
-
-    words: tuple[str, ...]
-    weights: np.ndarray
-    probabilities: np.ndarray
+N_TEXTS = 32  # by which a model is judged: a short text alone may show any head at an extreme
 
 
-def look(model: EncoderDecoder, dialogue: Dialogue) -> Look:
-    """At the step that chooses the first character of the answer, after the right characters before it."""
+def read(model: EncoderDecoder, dialogue: Dialogue, title: str) -> Recording:
+    """The model reads the dialogue and its right answer to the end."""
     source, source_keep, target, target_keep = encode([dialogue])
-    seen: list[np.ndarray] = []
-    with seen_by(seen.append):
-        logits = model(source, target[:, :-1], source_keep, target_keep[:, :-1])
-    step = dialogue.answer_places[0]
-    # After those of the encoder a decoder layer's own attention and its cross-attention take turns.
-    cross = seen[model.config.n_encoder_layers + 1 :: 2]
-    words = (dialogue.answer, *dialogue.others)
-    weights = np.array([[P[0, :, step, list(dialogue.places(word))].sum(0) for word in words] for P in cross])  # (L,words,H)
-    P = softmax(logits[0, step])[0]
-    first = [int(TOKENIZER.encode(word)[0]) for word in words]
-    return Look(words, weights.transpose(0, 2, 1), P[first])
+    with record(model, NAMES, title=title) as recording:
+        model(source, target, source_keep, target_keep)
+    return recording
+
+
+def judged(
+    model: EncoderDecoder, seen: Recording, dialogues: Sequence[Dialogue], good: Recording | None = None
+) -> list[Finding]:
+    """What there is to say of the model that was `seen`, and of how it differs from the good one; by N_TEXTS texts."""
+    others = [read(model, dialogue, seen.title) for dialogue in dialogues[: N_TEXTS - 1]]
+    return seen.diagnose(reference=good, also=others)
+
+
+def asked_of(recording: Recording, dialogue: Dialogue) -> WhoAttends:
+    """Who attends to the answer's city, and to another, where its first character is due."""
+    return recording.who_attends(dialogue.answer[0], dialogue.answer, against=dialogue.others[0], kind="cross")
+
+
+def most_changed(good: Recording, bad: Recording, row: int) -> tuple[int, int]:
+    """The layer and the head of the cross-attention that differs most in one row."""
+    heads = {(map.layer, map.head): map.weights[row] for map in good.of_kind("cross")}
+    return max(heads, key=lambda head: abs(bad.find("cross", *head).weights[row] - heads[head]).sum())

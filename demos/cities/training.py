@@ -15,6 +15,7 @@ CONFIG = TransformerConfig(
     n_decoder_layers=1,
     n_heads=6,
     d_model=96,
+    d_head=24,  # at 16 a factor of √16 too much in the scores does not always show
     d_ff=128,
     positions="rotary",
     shared_embeddings=True,

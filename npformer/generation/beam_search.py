@@ -26,6 +26,7 @@ from npformer.generation.constraints import Constraints, check_constraints
 from npformer.generation.growing_text import GrowingText
 from npformer.generation.prompt import Model, Prompt, check_prompt, check_room
 from npformer.generation.sampling import refuse, usable
+from npformer.observing import OBSERVERS
 from npformer.operation import Array
 
 
@@ -78,11 +79,18 @@ def beam_search(
     constraints = check_constraints(title, config.vocab_size, end_id, min_length, repetition_penalty, longest=n)
     check_room(title, prompt, "n", n, config.max_len)
     divisors = length_divisors(title, n, length_penalty)
+
+    def found(title: str, r: int) -> list[Hypothesis]:
+        row = prompt.row(r)
+        hypotheses = search(title, model, row, n_beams, n_best, divisors, constraints)
+        best = hypotheses[0].ids if hypotheses else row.ids[0, :0]
+        for observer in OBSERVERS.get():
+            observer.settles(model, r, np.concatenate([row.ids[0], best]))
+        return hypotheses
+
     if ids.ndim == 1:
-        return search(title, model, prompt, n_beams, n_best, divisors, constraints)
-    return [
-        search(f"{title}, row {r}", model, prompt.row(r), n_beams, n_best, divisors, constraints) for r in range(len(ids))
-    ]
+        return found(title, 0)
+    return [found(f"{title}, row {r}", r) for r in range(len(ids))]
 
 
 def length_divisors(title: str, n: int, length_penalty: float) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer.arguments import is_array, kind
 from npformer.generation.prompt import Model, Prompt
+from npformer.observing import OBSERVERS
 from npformer.operation import Array
 
 
@@ -50,6 +51,8 @@ class GrowingText:
 
     def append(self, new: Array) -> None:
         """One more id for each row: new (B,)."""
+        for observer in OBSERVERS.get():
+            observer.writes(self.model, new)
         if self.length == self.buffer.shape[1]:  # twice the room, so that an id is moved about once
             self.buffer = np.concatenate([self.buffer, np.empty_like(self.buffer)], axis=1)
             if self.keep is not None:
@@ -67,6 +70,9 @@ class GrowingText:
         )
         if self.cache is not None:
             self.cache.reorder(rows)
+        else:
+            for observer in OBSERVERS.get():
+                observer.chooses(self.model, rows)
 
 
 def full_pass(title: str, model: Model, text: Prompt) -> Array:

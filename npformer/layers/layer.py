@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from npformer.layers.parameter import Parameter
+from npformer.observing import entered
 
 Forward: TypeAlias = Callable[..., tuple[Any, Callable[..., Any]]]
 
@@ -71,9 +72,10 @@ def silent(forward: Forward) -> Forward:
     """`forward` and its backward without NumPy's warnings: infinities and NaN pass through as IEEE arithmetic has them."""
 
     @wraps(forward)
-    def silent_forward(*inputs: Any, **options: Any) -> tuple[Any, Callable[..., Any]]:
-        with np.errstate(all="ignore"):
-            y, backward = forward(*inputs, **options)
+    def silent_forward(layer: Any, *inputs: Any, **options: Any) -> tuple[Any, Callable[..., Any]]:
+        with np.errstate(all="ignore"), entered(layer, inputs, options) as tell:
+            y, backward = forward(layer, *inputs, **options)
+            tell(y)
 
         def silent_backward(*cotangents: Any) -> Any:
             with np.errstate(all="ignore"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npformer.layers import KVCache, Layer
 from npformer.layers.kv_cache import check_rows
+from npformer.observing import OBSERVERS
 from npformer.operation import Array
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class DecoderCache:
     def reorder(self, rows: Array) -> None:
         """Row i becomes what row rows[i] was: rows (B′,) integers, of which some may come twice and others not at all."""
         check_rows("DecoderCache", rows, self.n_rows or 0)
+        for observer in OBSERVERS.get():
+            observer.moves(self.layers, rows)
         for cache in self.layers:
             if cache.begun:
                 cache.reorder(rows)
@@ -74,9 +77,15 @@ class DecoderCache:
         """Another cache that holds the same; what one takes in later, the other does not."""
         other = DecoderCache(self.model, [cache.fork() for cache in self.layers], self.memory, self.memory_keep)
         other.one_token = None if self.one_token is None else self.one_token.fork()
+        for observer in OBSERVERS.get():
+            observer.forks(self.layers, other.layers)
         return other
 
     def rewind(self, lengths: int | Array) -> None:
         """Forget all but the first `lengths` tokens of each row: one number for all, or (B,) integers."""
         for cache in self.layers:
             cache.rewind(lengths)
+        left = self.lengths
+        if left is not None:
+            for observer in OBSERVERS.get():
+                observer.rewinds(self.layers, left)

@@ -37,7 +37,7 @@ from npformer.models.decoder_cache import DecoderCache
 from npformer.models.folded import CrossAttention, FeedForwardNetwork, Norm, SelfAttention, centre, joined
 from npformer.models.model import Model
 from npformer.models.stack import Stack
-from npformer.observing import LOOKING
+from npformer.observing import OBSERVERS
 from npformer.operation import Array
 
 KINDS = {
@@ -64,7 +64,7 @@ def decode_step(title: str, model: Any, ids: Array, cache: DecoderCache) -> Arra
         check_ids(title, "ids", ids, limit=model.config.vocab_size)  # says which
     if first.length >= max_len:
         raise ValueError(f"{title}: ids reach to token {cache.length + 1} with those in the cache, past max_len = {max_len}")
-    if LOOKING.get() or (cache.one_token is None and not is_known(model, decoder, output)):  # who looks sees all of it
+    if OBSERVERS.get() or (cache.one_token is None and not is_known(model, decoder, output)):  # who watches sees all of it
         logits: Array = model.decode(ids[:, None], cache)[:, 0]  # (B,1,V) → (B,V)
         return logits
     with np.errstate(all="ignore"):

@@ -1,11 +1,13 @@
 """`python -m demos char_lm`: a model learns, is stopped, goes on, and writes, whatever the text, the files, the flags."""
 
+import html
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ import gradcheck
 from demos import char_lm, gradients
 from demos.counting import n_gram_loss
 from npformer import load
+from npformer.inspection import record
 from npformer.layers import Embedding
 from npformer.models import GPT, GPTConfig
 from npformer.text import CharacterTokenizer
@@ -162,7 +165,19 @@ def test_a_run_says_all_that_one_wants_to_know(learn, checked):
 
 
 def test_the_order_is_that_of_what_happens(learn):
-    names = ["text", "model", "gradients", "step 1", "trained", "held out", "counting", "sample", "checkpoint", "to go on"]
+    names = [
+        "text",
+        "model",
+        "gradients",
+        "step 1",
+        "trained",
+        "held out",
+        "counting",
+        "sample",
+        "checkpoint",
+        "page",
+        "to go on",
+    ]
     _, output, _ = learn()
     places = [re.search(rf"^{name} ", output, re.MULTILINE).start() for name in names]
     assert places == sorted(places)
@@ -286,6 +301,142 @@ def test_a_large_model_is_announced_before_its_gradients_are_checked(learn, monk
     assert re.search(r"^note .* takes about \d+:\d\d$\n(.*\n)?gradients ", output, re.MULTILINE)
 
 
+# The page.
+
+
+def page_text(path: str) -> str:
+    """What a reader of the page meets without scripts, its tags as blanks."""
+    page = Path(path).read_text(encoding="utf-8")
+    return html.unescape(re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL))
+
+
+@pytest.mark.parametrize(
+    ("out", "page"),
+    [
+        ("char_lm.npz", "char_lm.html"),
+        ("x", "x.html"),
+        ("模型 1.v2.npz", "模型 1.v2.html"),
+        ("sub.folder/x", "sub.folder/x.html"),
+        (".npz", ".npz.html"),
+    ],
+)
+def test_the_page_lies_beside_the_checkpoint_and_is_named_after_it(learn, folder, out, page):
+    (folder / "sub.folder").mkdir()
+    status, output, _ = learn("--out", out)
+    assert status == 0
+    assert output.rpartition("\ncheckpoint  ")[2].splitlines()[1:3] == [
+        f"page        {page}",
+        f"            {(folder / page).as_uri()}",
+    ]
+    assert sorted(files(folder)) == sorted([out, page, "t.txt"])
+
+
+def test_the_page_shows_what_each_head_attends_to_in_the_text_held_out(learn):
+    learn()
+    page = page_text("char_lm.html")
+    text = TEXT[-62:][:8]  # as long as the context
+    assert f"The text, where the part held out begins: {text!r}." in page
+    model, tokenizer = load("char_lm.npz")
+    with record(model, tokenizer) as recording:
+        model(tokenizer.encode(text)[None])
+    for map in recording.maps:
+        metrics = recording.metrics(map)
+        row = page.partition(f"decoder layer {map.layer} head {map.head} ")[2].split()
+        assert {f"{metrics['entropy']:.4f}", f"{metrics['distance']:.4f}"} <= set(row[:20])
+
+
+@pytest.fixture
+def charts(monkeypatch):
+    """The steps that are drawn, of each page."""
+    drawn = []
+    whole = char_lm.training_charts
+    monkeypatch.setattr(char_lm, "training_charts", lambda runs: drawn.append(runs) or whole(runs))
+    return drawn
+
+
+def test_the_curves_are_of_the_steps_of_this_run(learn, charts, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 4)
+        assert learn()[0] == 130
+    assert charts == []
+    assert not Path("char_lm.html").exists()
+    learn("--resume")
+    learn("--resume")
+    assert [[step.number for step in run["training"]] for run in charts] == [[5, 6], []]
+    assert "Loss" not in page_text("char_lm.html")  # nothing was trained
+    _, output, _ = learn("--out", "whole.npz")
+    assert [step.number for step in charts[-1]["training"]] == [1, 2, 3, 4, 5, 6]
+    assert f"step 1 of 6  loss {charts[-1]['training'][0].loss:.3f} " in output
+    assert charts[0]["training"] == charts[-1]["training"][4:]
+    assert "Loss" in page_text("whole.html")
+
+
+def test_a_chinese_page(learn):
+    Path("千字文.txt").write_text(CHINESE, encoding="utf-8")
+    assert learn(text="千字文.txt")[0] == 0
+    held_out = CHINESE[-(len(CHINESE) // 10) :]
+    page = Path("char_lm.html").read_text(encoding="utf-8")
+    assert html.escape(repr(held_out[:8])) in page
+    assert all(character in page for character in held_out[:8].replace("\n", "⏎"))
+
+
+def test_a_prompt_writes_no_page(learn, demo, folder):
+    learn()
+    Path("char_lm.html").unlink()
+    assert demo("--prompt", "the")[0] == 0
+    assert sorted(files(folder)) == ["char_lm.npz", "t.txt"]
+
+
+@pytest.mark.parametrize("finds_one", [True, False])
+def test_a_browser_opens_the_page_if_that_is_wanted_and_there_is_one(learn, monkeypatch, folder, finds_one):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or finds_one)
+    status, output, error = learn("--open")
+    assert (status, opened) == (0, [(folder / "char_lm.html").as_uri()])
+    assert error == ("" if finds_one else "note        no browser was found that could open it\n")
+    learn("--resume")
+    assert len(opened) == 1
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(refused, learn, folder, monkeypatch):
+    monkeypatch.setattr(char_lm, "Trainer", None)
+    (folder / "char_lm.html").mkdir()
+    assert refused("--text", "t.txt", *TINY) == "char_lm.html: Is a directory"
+    monkeypatch.undo()
+    os.chdir(folder)
+    learn("--out", "x.npz")
+    Path("x.html").unlink()
+    Path("x.html").mkdir()
+    assert refused("--resume", "--text", "t.txt", "--out", "x.npz") == "x.html: Is a directory"
+
+
+def test_the_page_replaces_neither_the_text_nor_the_checkpoint(refused, learn):
+    Path("book.html").write_text(TEXT, encoding="utf-8")
+    sentence = "the page beside --out book.npz would be written over book.html: name another --out"
+    assert refused("--text", "book.html", "--out", "book.npz", *TINY) == sentence
+    sentence = "the page beside --out x.html would be written over x.html: name another --out"
+    assert refused("--text", "t.txt", "--out", "x.html", *TINY) == sentence
+    assert learn(text="book.html")[0] == 0
+
+
+def test_ctrl_c_before_the_page_is_whole_leaves_the_old_one(learn, monkeypatch, folder):
+    learn("--seed", "1")
+    old = Path("char_lm.html").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda number: signal.raise_signal(signal.SIGINT) if is_page(number) else None)
+        status, _, error = learn()
+    assert (status, error) == (130, INTERRUPTED)
+    assert Path("char_lm.html").read_bytes() == old
+    assert sorted(files(folder)) == ["char_lm.html", "char_lm.npz", "char_lm.previous.npz", "t.txt"]
+    assert learn("--resume")[0] == 0
+    assert Path("char_lm.html").read_bytes() != old
+
+
+def is_page(number: int) -> bool:
+    """Whether an open file is large, as a page is beside the small checkpoints here."""
+    return os.fstat(number).st_size > 50_000
+
+
 # Texts of other encodings.
 
 
@@ -376,6 +527,7 @@ WRONG_FLAGS = [
         (["--prompt", "x", f"--{name}", "3"], f"--prompt trains nothing, so --{name} has no use")
         for name in ("text", "steps")
     ),
+    (["--prompt", "x", "--open"], "--prompt trains nothing, so --open has no use"),
 ]
 
 
@@ -895,6 +1047,19 @@ def test_a_disk_that_becomes_full_while_training_costs_no_more_than_the_steps_si
     assert sorted(os.listdir()) == ["char_lm.npz", "t.txt"]
     status, output, _ = learn("--resume")
     assert (status, line(output, "resumed")) == (0, "char_lm.npz after step 0 of 6")
+
+
+@not_on_windows
+def test_a_disk_without_room_for_the_page_costs_the_page_alone(learn, folder):
+    learn("--seed", "1")
+    page = Path("char_lm.html").read_bytes()
+    room = 2 * len(Path("char_lm.npz").read_bytes())
+    assert len(page) > room
+    run = as_process("--text", "t.txt", *TINY, "--steps", "6", program=SMALL_DISK.format(room=room))
+    assert (run.returncode, run.stderr) == (2, b"char_lm: char_lm.html: File too large\n")
+    assert Path("char_lm.html").read_bytes() == page
+    assert sorted(os.listdir()) == ["char_lm.html", "char_lm.npz", "char_lm.previous.npz", "t.txt"]
+    assert learn("--resume")[0] == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")

@@ -30,7 +30,7 @@ def test_the_demos_are_listed_with_a_line_each(arguments):
 
 
 def test_every_demo_in_the_folder_is_listed():
-    parts = {"counting", "gradients", "numbers", "progress", "weights"}
+    parts = {"counting", "gradients", "numbers", "pages", "progress", "weights"}
     assert {path.stem for path in (ROOT / "demos").glob("[!_]*")} - parts == set(DEMOS)
 
 
@@ -44,7 +44,7 @@ def test_a_demo_has_help_of_its_own(name):
 def test_the_help_of_char_lm_says_what_every_option_does():
     page = demos("char_lm", "--help").stdout
     options = page.partition("options:")[2]
-    names = "text encoding steps seed out resume prompt length temperature n-layers n-heads d-model max-len batch-size"
+    names = "text encoding steps seed out open resume prompt length temperature n-layers n-heads d-model max-len batch-size"
     for name in names.split():
         words = options.split(f"  --{name}")[1].split("\n  -")[0].split()
         assert len(words) >= 3, name

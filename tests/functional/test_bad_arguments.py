@@ -109,6 +109,7 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         value = self.value
         text = f"{type(value).__name__} {value.dtype} {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+        text = re.sub(" at 0x[0-9A-Fa-f]+", "", text)  # a name that is the same in every process
         return f"{self.operation}: {self.argument} = {text if len(text) < 40 else text[:37] + '...'}"
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from npformer import GPT, GPTConfig
 from npformer.layers import Layer, MultiHeadAttention
 from npformer.models.encoder_decoder import EncoderDecoder, TransformerConfig
-from npformer.observing import seen_by
+from seeing import seen_by
 
 V, L, S = 11, 17, 5
 CHOICES = {

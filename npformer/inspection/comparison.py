@@ -1,0 +1,103 @@
+"""Two runs on the same tokens: what each head does in one and in the other."""
+
+from os import PathLike
+from typing import Any, NamedTuple
+
+from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.diagnosis import Finding, Thresholds
+from npformer.inspection.inspection import Inspection
+
+
+class HeadChange(NamedTuple):
+    """`distance` is the mean over the queries of ½ Σ |B − A|, 0 … 1; `metrics` has each in A and in B."""
+
+    kind: str
+    layer: int
+    head: int
+    distance: float
+    metrics: dict[str, tuple[float | None, float | None]]
+
+
+class Comparison:
+    """A is the good run, B the bad one; `changes` of all heads, the largest first."""
+
+    def __init__(self, good: Inspection, bad: Inspection) -> None:
+        self.good, self.bad = good, bad
+        changes = [self.change(map, bad.find(map.kind, map.layer, map.head)) for map in good.maps]
+        self.changes = tuple(sorted(changes, key=lambda change: -change.distance))
+
+    @property
+    def title(self) -> str:
+        return f"{self.good.title} (A) and {self.bad.title} (B)"
+
+    def change(self, a: AttentionMap, b: AttentionMap) -> HeadChange:
+        rows = (a.n_visible > 0) | (b.n_visible > 0)
+        distance = 0.5 * abs(b.weights - a.weights).sum(1)[rows].mean() if rows.any() else 0.0
+        of_a, of_b = self.good.metrics(a), self.bad.metrics(b)
+        return HeadChange(a.kind, a.layer, a.head, float(distance), {name: (of_a[name], of_b[name]) for name in of_a})
+
+    def show(self, *, kind: str | None = None, layer: int | None = None, head: int | None = None) -> None:
+        """Print it for a terminal: which heads have changed, and one of them, the most changed unless it is named."""
+        from npformer.inspection.terminal import show
+
+        show(self, kind=kind, layer=layer, head=head)
+
+    def to_html(self, path: str | PathLike[str]) -> str:
+        """Write it as one page, which needs no network; its path."""
+        from npformer.inspection.page import write_page
+
+        return write_page(path, self.title, [self])
+
+    def to_json(self, path: str | PathLike[str]) -> None:
+        """Write both runs, all digits, and how far each head has changed."""
+        from npformer.inspection.json_file import write_json
+
+        write_json(path, self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from npformer.inspection.notebook import mimebundle
+
+        return mimebundle(self)
+
+    def diagnose(self, thresholds: Thresholds | None = None) -> list[Finding]:
+        """The heads that have changed, and how."""
+        least = (thresholds or Thresholds()).changed
+        return [
+            Finding("changed", c.kind, c.layer, c.head, c.distance, f"{c.distance:.4f} of its weight went elsewhere{how(c)}")
+            for c in self.changes
+            if c.distance >= least
+        ]
+
+
+def how(change: HeadChange) -> str:
+    parts = []
+    for name, title in (("entropy", "entropy"), ("distance", "mean distance")):
+        a, b = change.metrics[name]
+        if a is not None and b is not None:
+            parts.append(f"{title} {a:.2f} → {b:.2f}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def compare(good: Inspection, bad: Inspection) -> Comparison:
+    """ValueError, which names what differs, unless both have the same heads and the same tokens."""
+    if good.kinds != bad.kinds:
+        kinds = f"A has {' and '.join(good.kinds)} attention, and B {' and '.join(bad.kinds)}"
+        raise ValueError(f"compare: {kinds}: inspect_arrays takes a `kind`, where it is the same")
+    mine, others = ({map.place: map for map in each.maps} for each in (good, bad))
+    if mine.keys() != others.keys():
+        place = min(mine.keys() ^ others.keys())
+        map = mine.get(place) or others[place]
+        raise ValueError(f"compare: {map.kind} {map.name} is in {'A' if place in mine else 'B'} alone")
+    for place, a in mine.items():
+        b = others[place]
+        for what, tokens, given in (("query", a.query_tokens, b.query_tokens), ("key", a.key_tokens, b.key_tokens)):
+            if tokens != given:
+                raise ValueError(f"compare: {a.kind} {a.name} has other {what} tokens: {difference(tokens, given)}")
+    return Comparison(good, bad)
+
+
+def difference(a: tuple[str | bytes, ...], b: tuple[str | bytes, ...]) -> str:
+    if len(a) != len(b):
+        return f"{len(a)} and {len(b)} of them"
+    i = next(i for i in range(len(a)) if a[i] != b[i])
+    return f"number {i} is {a[i]!r} in A and {b[i]!r} in B"

@@ -1,0 +1,95 @@
+"""The part of a page that compares two runs: A, B and B − A of a head side by side, and which heads changed most."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.comparison import Comparison, HeadChange
+from npformer.inspection.page import maps
+from npformer.inspection.page.heads import Place, entry, finding_data, metrics_there, note, number
+from npformer.inspection.page.part import Part, escape, part_of, table
+from npformer.inspection.tokens import in_characters
+from npformer.operation import Array
+
+
+@part_of.register
+def part_of_comparison(comparison: Comparison, room: int = maps.LIMIT, full: Sequence[Place] = ()) -> Part:
+    """All of `comparison` where its part fits into `room` bytes. Otherwise the heads in `full` are the first to stay whole,
+    and then those that have changed most."""
+    findings = comparison.diagnose()
+    static = static_part(comparison)
+    lists = {"names": maps.Lists(), "masks": maps.Lists()}
+    pairs = [pair(comparison, change) for change in comparison.changes]
+    data: dict[str, Any] = {
+        "title": comparison.title,
+        "runs": [comparison.good.title, comparison.bad.title],
+        "scale": max((float(abs(b.weights - a.weights).max(initial=0)) for a, b in pairs), default=0.0),
+        "note": note(comparison.good, [in_characters(map) for map in comparison.good.maps]),
+        "metrics": metrics_there(comparison.good),
+        "findings": [finding_data(finding) for finding in findings],
+        **{name: list.all for name, list in lists.items()},
+        "heads": [
+            entry(seen_by_either(a, b), {}, findings, lists)
+            | {"metrics": {name: list(both) for name, both in change.metrics.items()}, "change": change.distance}
+            for change, (a, b) in zip(comparison.changes, pairs, strict=True)
+        ],
+        "reduced": "",
+    }
+    wanted = {tuple(place) for place in full}
+    maps.fill(
+        data,
+        room - len(static.encode(errors="replace")),
+        sorted(range(len(pairs)), key=lambda i: (pairs[i][0].kind, pairs[i][0].layer, pairs[i][0].head) not in wanted),
+        [32 + maps.size_in_base64(2 * a.weights.size) + maps.size_in_base64(4 * a.weights.size) for a, _ in pairs],
+        lambda i: whole_data(*pairs[i]),
+        lambda i, side, n: reduced_data(*pairs[i], side, n, lists["masks"]),
+        "largest changes",
+    )
+    return Part("comparison", data, maps.notice(data) + static)
+
+
+def pair(comparison: Comparison, change: HeadChange) -> tuple[AttentionMap, AttentionMap]:
+    place = change.kind, change.layer, change.head
+    return in_characters(comparison.good.find(*place)), in_characters(comparison.bad.find(*place))
+
+
+def seen_by_either(a: AttentionMap, b: AttentionMap) -> AttentionMap:
+    return replace(a, keep=np.asarray(a.keep | b.keep))
+
+
+def whole_data(a: AttentionMap, b: AttentionMap) -> dict[str, Any]:
+    return {"weights": maps.uint16(a.weights), "difference": maps.float32(b.weights - a.weights)}
+
+
+def reduced_data(a: AttentionMap, b: AttentionMap, side: int, n: int, masks: maps.Lists) -> dict[str, Any]:
+    both = seen_by_either(a, b)
+    difference: Array = b.weights - a.weights
+    keys = maps.top_keys(abs(difference), both.keep, n)
+    return {
+        "pooled": {
+            "blocks": [maps.block_of(n, side) for n in a.weights.shape],
+            "mask": masks.place(maps.runs(maps.pooled_codes(maps.codes_of(both), side))),
+            "weights": maps.uint16(maps.pooled(a.weights, both.keep, side)),
+            "difference": maps.float32(maps.pooled(difference, both.keep, side)),
+        },
+        "top": {
+            "keys": maps.encoded(keys, "<u2"),
+            "weights": maps.uint16(maps.at(a.weights, keys)),
+            "difference": maps.float32(maps.at(difference, keys)),
+        },
+    }
+
+
+def static_part(comparison: Comparison) -> str:
+    names = [metric["name"] for metric in metrics_there(comparison.good)]
+    rows = [
+        [f"{change.kind} layer {change.layer} head {change.head}", f"{change.distance:.4f}"]
+        + [" → ".join(map(number, change.metrics[name])) for name in names]
+        for change in comparison.changes
+    ]
+    head = ["head", "change", *(metric["title"] for metric in metrics_there(comparison.good))]
+    caption = "The most changed heads first; change is the mean over the queries of ½ Σ |B − A|, and each metric is A → B"
+    return f"<h2>{escape(comparison.title)}</h2>\n" + table(caption, head, rows)

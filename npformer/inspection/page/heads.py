@@ -1,0 +1,203 @@
+"""The part of a page that shows an inspection: all heads, and of the one that is chosen its map, numbers and sentences."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.diagnosis import Finding
+from npformer.inspection.inspection import Inspection
+from npformer.inspection.metrics import METRICS
+from npformer.inspection.page import maps
+from npformer.inspection.page.part import Part, escape, part_of, table
+from npformer.inspection.tokens import MERGED, in_characters
+from npformer.operation import Array
+
+Place = tuple[str, int, int]
+
+STATIC_HEADS, STATIC_TOKENS = 12, 40  # more than these are drawn by the script alone
+SHADES = 32
+
+
+@part_of.register
+def part_of_inspection(inspection: Inspection, room: int = maps.LIMIT, full: Sequence[Place] = ()) -> Part:
+    """All of `inspection` where its part fits into `room` bytes; heads in `full` are the first to stay whole otherwise."""
+    findings = inspection.diagnose()
+    static = "".join(static_parts(inspection, findings))
+    lists = {"names": maps.Lists(), "masks": maps.Lists()}
+    shown = [in_characters(map) for map in inspection.maps]
+    data: dict[str, Any] = {
+        "title": inspection.title,
+        "loss_name": inspection.loss_name,
+        "note": note(inspection, shown),
+        "metrics": metrics_there(inspection),
+        "findings": [finding_data(finding) for finding in findings],
+        **{name: list.all for name, list in lists.items()},
+        "heads": [
+            entry(map, inspection.metrics(own), findings, lists) for own, map in zip(inspection.maps, shown, strict=True)
+        ],
+        "reduced": "",
+    }
+    maps.fill(
+        data,
+        room - len(static.encode(errors="replace")),
+        order_of(inspection, data["heads"], full),
+        [whole_size(map) for map in shown],
+        lambda i: whole_data(shown[i]),
+        lambda i, side, n: reduced_data(shown[i], side, n, lists["masks"]),
+        "largest weights",
+    )
+    return Part("heads", data, maps.notice(data) + static)
+
+
+def entry(
+    map: AttentionMap, metrics: dict[str, float | None], findings: Sequence[Finding], lists: dict[str, maps.Lists]
+) -> dict[str, Any]:
+    """What a page knows of a head besides its weights."""
+    return {
+        "kind": map.kind,
+        "layer": map.layer,
+        "head": map.head,
+        "named_by": map.named_by,
+        "queries": lists["names"].place(list(map.query_names)),
+        "keys": lists["names"].place(list(map.key_names)),
+        "mask": lists["masks"].place(maps.runs(maps.codes_of(map))),
+        "metrics": metrics,
+        "labels": labels_of(map, findings),
+    }
+
+
+def note(inspection: Inspection, shown: Sequence[AttentionMap]) -> str:
+    """What was done to the maps that are shown."""
+    merged = any(map is not own for map, own in zip(shown, inspection.maps, strict=True))
+    return " ".join(filter(None, [inspection.note, MERGED if merged else ""]))
+
+
+def labels_of(map: AttentionMap, findings: Sequence[Finding]) -> list[str]:
+    """Of findings on the head and on its whole layer, without repeats."""
+    mine = [f for f in findings if (f.kind, f.layer) == (map.kind, map.layer) and f.head in (None, map.head)]
+    return list(dict.fromkeys(finding.label for finding in mine))
+
+
+def finding_data(finding: Finding) -> dict[str, Any]:
+    names = ("label", "kind", "layer", "head", "sentence", "cause", "is_fault")
+    return {name: getattr(finding, name) for name in names}
+
+
+def metrics_there(inspection: Inspection) -> list[dict[str, str]]:
+    """The metrics that apply to any of the heads."""
+    there = {name for map in inspection.maps for name, value in inspection.metrics(map).items() if value is not None}
+    return [
+        {"name": name, "title": metric.title, "formula": metric.formula, "source": metric.source}
+        for name, metric in METRICS.items()
+        if name in there
+    ]
+
+
+def order_of(inspection: Inspection, entries: Sequence[dict[str, Any]], full: Sequence[Place]) -> list[int]:
+    """By which heads stay whole: those asked for, those with findings, then by confidence."""
+    wanted = {tuple(place) for place in full}
+
+    def rank(i: int) -> tuple[bool, bool, float]:
+        map = inspection.maps[i]
+        asked = (map.kind, map.layer, map.head) in wanted
+        return not asked, not entries[i]["labels"], -(inspection.metrics(map)["confidence"] or 0)
+
+    return sorted(range(len(entries)), key=rank)
+
+
+def whole_size(map: AttentionMap) -> int:
+    cells = map.weights.size
+    return 16 + maps.size_in_base64(2 * cells) + (0 if map.gradient is None else 32 + 2 * maps.size_in_base64(4 * cells))
+
+
+def whole_data(map: AttentionMap) -> dict[str, Any]:
+    data = {"weights": maps.uint16(map.weights)}
+    if map.gradient is not None:
+        data["gradient"] = maps.float32(map.gradient)
+        data["product"] = maps.float32(map.weights * map.gradient)  # of the weights before they were rounded
+    return data
+
+
+def reduced_data(map: AttentionMap, side: int, n: int, masks: maps.Lists) -> dict[str, Any]:
+    keys = maps.top_keys(map.weights, map.keep, n)
+    return {
+        "pooled": {
+            "blocks": [maps.block_of(n, side) for n in map.weights.shape],
+            "mask": masks.place(maps.runs(maps.pooled_codes(maps.codes_of(map), side))),
+            "weights": maps.uint16(maps.pooled(map.weights, map.keep, side)),
+        },
+        "top": {"keys": maps.encoded(keys, "<u2"), "weights": maps.uint16(maps.at(map.weights, keys))},
+    }
+
+
+# What stands there without a script.
+
+
+def static_parts(inspection: Inspection, findings: Sequence[Finding]) -> Iterator[str]:
+    yield f"<h2>{escape(inspection.title)}</h2>\n"
+    said = note(inspection, [in_characters(map) for map in inspection.maps])
+    yield f"<p>{escape(said)}</p>\n" if said else ""
+    if findings:
+        sentences = "".join(f"<li>{'Fault: ' if f.is_fault else ''}{escape(f.sentence)}</li>\n" for f in findings)
+        yield f'<ul class="findings">\n{sentences}</ul>\n'
+    metrics = metrics_there(inspection)
+    rows = [
+        [f"{map.kind} {map.name}", ", ".join(labels_of(map, findings)) or "–"]
+        + [number(inspection.metrics(map)[metric["name"]]) for metric in metrics]
+        for map in inspection.maps
+    ]
+    yield table(f"The heads of {inspection.title}", ["head", "findings", *(metric["title"] for metric in metrics)], rows)
+    small = all(max(map.weights.shape) <= STATIC_TOKENS for map in inspection.maps)
+    if small and len(inspection.maps) <= STATIC_HEADS:
+        yield '<div class="pictures">\n'
+        yield from (picture(in_characters(map)) for map in inspection.maps)
+        yield "</div>\n"
+
+
+def number(value: float | None) -> str:
+    """A metric, which is not 0 unless it says so."""
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if value == 0 or abs(value) >= 5e-4 else f"{value:.3e}"
+
+
+def picture(map: AttentionMap) -> str:
+    """A heat map as SVG: a row for each query, a column for each key, and no cell where none may be seen."""
+    T, S = map.weights.shape
+    codes = maps.codes_of(map)
+    level = np.rint(np.sqrt(np.clip(map.weights, 0, 1)) * (SHADES - 1)).astype(int)
+    shapes = [
+        f'<path fill="{cividis(i / (SHADES - 1))}" d="{squares((codes == maps.VISIBLE) & (level == i))}"/>'
+        for i in range(SHADES)
+        if ((codes == maps.VISIBLE) & (level == i)).any()
+    ]
+    shapes += [f'<path class="padding" d="{squares(codes == maps.PADDING)}"/>'] if (codes == maps.PADDING).any() else []
+    if (codes == maps.FUTURE).any():
+        lines = "".join(f"M{k} {q + 1}l1-1" for q, k in np.argwhere(codes == maps.FUTURE))
+        shapes.append(f'<path class="future" d="{lines}"/>')
+    rows, columns = ([escape(clipped(name)) for name in names] for names in (map.query_names, map.key_names))
+    names = [f'<text x="-0.3" y="{q + 0.75}" text-anchor="end">{name}</text>' for q, name in enumerate(rows)]
+    names += [f'<text x="{k + 0.5}" y="-0.3" class="upright">{name}</text>' for k, name in enumerate(columns)]
+    title = f"{map.kind} {map.name}: query attends to key; a row's query is named by the token that it {map.named_by}"
+    return (
+        f'<figure><svg class="picture" viewBox="-5 -5 {S + 6} {T + 6}" role="img" aria-label="{escape(title)}">'
+        f"{''.join(shapes)}{''.join(names)}</svg><figcaption>{escape(title)}</figcaption></figure>\n"
+    )
+
+
+def clipped(name: str) -> str:
+    return name if len(name) <= 8 else name[:7] + "…"
+
+
+def squares(where: Array) -> str:
+    return "".join(f"M{k} {q}h1v1h-1z" for q, k in np.argwhere(where))
+
+
+def cividis(t: float) -> str:
+    """The colour of a weight, as in kit.js."""
+    red = -4.54 - t * (35.34 - t * (2381.73 - t * (6402.7 - t * (7024.72 - t * 2710.57))))
+    green = 32.49 + t * (170.73 + t * (52.82 - t * (131.46 - t * (176.58 - t * 67.37))))
+    blue = 81.24 + t * (442.36 - t * (2482.43 - t * (6167.24 - t * (6614.94 - t * 2475.67))))
+    return "#" + "".join(f"{round(min(255, max(0, c))):02x}" for c in (red, green, blue))
