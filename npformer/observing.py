@@ -1,7 +1,7 @@
 """The one place where a model lets itself be watched, and does nothing where nobody watches.
 
-with observed_by(observer):     each layer that is entered in this block, the weights of each attention and their
-    model(ids)                  gradient, and what generation does with the rows, are told to the observer
+with observed_by(observer):        each layer that is entered in this block, the weights of each attention and their
+    model(ids)                     gradient, and what generation does with the rows, are told to the observer
 """
 
 from collections.abc import Callable, Iterator
@@ -9,11 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
-import numpy as np
+from npformer.operation import Array, Backwards
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Told: TypeAlias = Callable[[Array], None]
-Backwards: TypeAlias = Callable[[Array], tuple[Array, ...]]
 
 
 class Observer:

@@ -34,6 +34,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
 
 
 def of_inspection(inspection: Inspection) -> dict[str, Any]:
+    findings = of_findings(inspection.diagnose())  # first: what it learns by ablation is a metric
     return {
         "title": inspection.title,
         "note": inspection.note,
@@ -53,7 +54,7 @@ def of_inspection(inspection: Inspection) -> dict[str, Any]:
             }
             for map in inspection.maps
         ],
-        "findings": of_findings(inspection.diagnose()),
+        "findings": findings,
     }
 
 

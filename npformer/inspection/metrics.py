@@ -36,6 +36,9 @@ METRICS = {
     "importance": Metric(
         "gradient importance", "mean over examples of |Σ P·∂L/∂P|, which is |Σ out·∂L/∂out|", "Michel et al. 2019"
     ),
+    "ablation": Metric(
+        "loss without it", "how much the loss changes with the head's output zeroed", "Michel et al. 2019, Voita et al. 2019"
+    ),
     "redundancy": Metric(
         "distance to its nearest",
         "mean over q of √JS divergence, base 2; least of the layer",
@@ -75,6 +78,7 @@ def measure(map: AttentionMap) -> dict[str, float | None]:
         "future_mass": None if map.kind != "decoder" else float((P * future).sum(1).max(initial=0)),
         "padding_mass": float((P * (hidden & ~future)).sum(1).max(initial=0)),
         "importance": None if map.gradient is None else abs(float((P * map.gradient).sum())),
+        "ablation": None,
         "redundancy": None,
     }
 

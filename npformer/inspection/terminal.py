@@ -4,122 +4,40 @@ A map is drawn with shades where the terminal has them, and with letters of ASCI
 """
 
 import os
-import re
 import shutil
 import sys
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TextIO, TypeAlias
+from dataclasses import replace
+from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 
 from npformer.inspection.attention_map import AttentionMap
-from npformer.inspection.columns import clipped, left, packed, right, width
+from npformer.inspection.columns import left
 from npformer.inspection.comparison import Comparison, HeadChange
 from npformer.inspection.diagnosis import Finding, summary
 from npformer.inspection.inspection import Inspection
 from npformer.inspection.metrics import METRICS
 from npformer.inspection.tokens import MERGED, in_characters
 from npformer.inspection.who_attends import WhoAttends
+from npformer.inspection.window import PLAIN, SHADES, Column, Window, encodes, grid, table, widest
 from npformer.operation import Array
 
 Shown: TypeAlias = Inspection | Comparison | WhoAttends
 
-MAIN = ("entropy", "confidence", "query_dependence", "sink", "distance", "importance")
+MAIN = ("entropy", "confidence", "query_dependence", "sink", "distance", "importance", "ablation")
 N_TOP_KEYS, N_TOP_PAIRS, N_CHANGED, N_SAID, MOST_NAMED = 3, 5, 10, 20, 12
 MOST_DRAWN = 128  # queries or keys of a map
-WIDEST_NAME, NARROWEST = 12, 24
+NARROWEST = 24
 LEAST_LEAK = 1e-6  # the weight on a hidden key that is shown
 
 LEVELS = (0.01, 0.1, 0.3, 0.6)
-SHADES = "·░▒▓█"
 AFTER, OUTSIDE, LEAK = ("/", "90"), ("x", "90"), ("!", "1;91")
 HIDDEN = {"/": "after the query", "x": "padding, or outside the window", "!": "weight where none may be"}
 # Of a terminal's 256 colours those nearest to cividis, to orange, to purple.
 CIVIDIS = (17, 59, 244, 143, 221)
 MORE, LESS = (244, 180, 173, 172, 166), (244, 146, 104, 97, 91)
-
-SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
-PLAIN = {
-    **dict(zip(SHADES, ".:=#@", strict=True)),
-    "−": "-",
-    "→": "->",
-    "×": "x",
-    "Σ": "sum",
-    "√": "sqrt ",
-    "∂": "d",
-    "½": "1/2",
-    "≥": ">=",
-    "≤": "<=",
-    "…": "...",
-    "–": "-",
-    "␣": "_",
-    "⏎": "\\n",
-    "⇥": "\\t",
-    "◌": "*",
-    "∅": "(empty)",
-    **dict(zip(SUBSCRIPTS, "0123456789", strict=True)),
-}
-TO_PLAIN = {ord(sign): plain for sign, plain in PLAIN.items()}
-ISOLATED, END = "\u2068", "\u2069"
-TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI")
-
-
-@dataclass(frozen=True)
-class Window:
-    """What a terminal can show. `blocks`: it has every sign that is used here; otherwise they are spelt in ASCII."""
-
-    width: int
-    colour: bool
-    blocks: bool
-    encoding: str
-
-    def said(self, text: str) -> str:
-        """`text` in signs that there are; a character that the encoding lacks, or that moves the cursor, by its number."""
-        if not self.blocks:
-            text = re.sub(f"[{SUBSCRIPTS}]+", r"_\g<0>", text).translate(TO_PLAIN)
-        if text.isprintable() and encodes(self.encoding, text):
-            return text
-        return "".join(sign if self.has(sign) else f"U+{ord(sign):04X}" for sign in text)
-
-    def has(self, sign: str) -> bool:
-        moves = unicodedata.category(sign) == "Cc" or unicodedata.bidirectional(sign) in TURNS
-        return not moves and encodes(self.encoding, sign)
-
-    def prose(self, text: str, first: str = "", indent: str = "") -> list[str]:
-        words = self.said(" ".join(text.split())).split(" ")
-        return packed(words, self.width, first=first or indent, indent=indent)
-
-    def listed(self, pieces: Iterable[str], first: str = "", indent: str = "  ") -> list[str]:
-        return packed(map(self.said, pieces), self.width, first=first or indent, indent=indent, gap="   ")
-
-    def clipped(self, name: str, columns: int) -> str:
-        """The number of a repeated token stays."""
-        stem = re.sub(f"[{SUBSCRIPTS}]{{1,4}}$", "", name)
-        number = self.said(name[len(stem) :])
-        return clipped(self.said(stem), columns - width(number), self.said("…")) + number
-
-    def names(self, names: Sequence[str]) -> list[str]:
-        columns = min(WIDEST_NAME, self.width // 3)
-        return [self.isolated(self.clipped(name, columns)) for name in names]
-
-    def isolated(self, name: str) -> str:
-        """A terminal that turns Hebrew round would turn the columns as well."""
-        turns = self.blocks and any(unicodedata.bidirectional(sign) in ("R", "AL", "AN") for sign in name)
-        return ISOLATED + name + END if turns else name
-
-    def painted(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code else text
-
-
-def encodes(encoding: str, text: str) -> bool:
-    try:
-        text.encode(encoding)
-    except (UnicodeError, LookupError):
-        return False
-    return True
 
 
 def show(
@@ -238,35 +156,6 @@ def what_was_found(window: Window, findings: Sequence[Finding]) -> list[str]:
     return lines
 
 
-class Column(NamedTuple):
-    heading: str
-    cells: list[str]
-    is_text: bool = False
-
-    @property
-    def width(self) -> int:
-        return max(map(width, [*self.heading.split(), *self.cells]))
-
-    def lines(self, height: int) -> list[str]:
-        heading = self.heading.split()
-        align = left if self.is_text else right
-        return [align(cell, self.width) for cell in [*[""] * (height - len(heading)), *heading, *self.cells]]
-
-
-def table(window: Window, title: str, names: Column, columns: Iterable[Column]) -> list[str]:
-    """As many columns beside the names as fit, and the others below, with the names once more."""
-    lines = window.prose(title)
-    rest = list(columns)
-    while rest:
-        part = [names, rest.pop(0)]
-        while rest and sum(2 + column.width for column in [*part, rest[0]]) - 2 <= window.width:
-            part.append(rest.pop(0))
-        height = max(len(column.heading.split()) for column in part)
-        lines += ["  ".join(row).rstrip() for row in zip(*(column.lines(height) for column in part), strict=True)]
-        lines += [""] if rest else []
-    return lines
-
-
 def table_of_heads(
     window: Window, inspection: Inspection, maps: Sequence[AttentionMap], findings: Sequence[Finding]
 ) -> list[str]:
@@ -361,30 +250,6 @@ def drawn(window: Window, map: AttentionMap, values: Array, sign: Sign, samples:
         mark, space, meaning = entry.partition(" ")
         below = below.replace(entry, window.painted(mark, code) + space + meaning)
     return [*lines, *below.split("\n")]
-
-
-def grid(
-    window: Window, rows: Sequence[str], columns: Sequence[str], cell: Callable[[int, int, int], str], least: int
-) -> list[str]:
-    """Cells under the names of their columns, in blocks of as many as fit; cell(i, j, n) takes n columns."""
-    label = widest(rows)
-    widths = [max(width(name), least) for name in columns]
-    lines: list[str] = []
-    start = 0
-    while start < len(columns):
-        end = start + 1
-        while end < len(columns) and label + sum(1 + n for n in widths[start : end + 1]) <= window.width:
-            end += 1
-        part = range(start, end)
-        lines += [""] if start else []
-        lines.append((" " * label + "".join(" " + left(columns[j], widths[j]) for j in part)).rstrip())
-        lines += [left(row, label) + "".join(" " + cell(i, j, widths[j]) for j in part) for i, row in enumerate(rows)]
-        start = end
-    return lines
-
-
-def widest(names: Iterable[str]) -> int:
-    return max(map(width, names), default=0)
 
 
 def top_keys(window: Window, map: AttentionMap) -> list[str]:

@@ -19,7 +19,7 @@ import pytest
 import gradcheck
 from demos import cities
 from demos.by_hand.tables import width
-from demos.cities import training
+from demos.cities import looking, training
 from demos.cities.damages import DAMAGES, N_WILD_STEPS, TIMES_FASTER, Damage, Times, attentions, damaged
 from demos.cities.dialogues import (
     BEGIN,
@@ -41,6 +41,7 @@ from demos.cities.training import CONFIG, LONGEST_ANSWER, PEAK, answers, train
 from npformer import EncoderDecoder, generate
 from npformer.functional import softmax
 from npformer.inspection import compare
+from npformer.inspection.diagnosis import summary
 from npformer.layers import Linear, RotaryPositions
 from seeing import seen_by
 
@@ -355,7 +356,7 @@ def test_what_is_read_is_named_as_the_model_meets_it(model):
     np.testing.assert_allclose(cross.weights, seen[-1][4], rtol=1e-10)
 
 
-def test_a_model_is_judged_by_the_mean_over_more_texts_than_the_story(model):
+def test_a_model_is_judged_by_the_mean_over_more_texts_than_the_story(model, monkeypatch):
     held_out = dialogues(N_TEXTS + 5, np.random.default_rng(0), held_out=True)
     seen = read(hurt(model, "no scale"), STORY, "bad")
     others = [read(seen.model, dialogue, "other") for dialogue in held_out[: N_TEXTS - 1]]
@@ -364,6 +365,12 @@ def test_a_model_is_judged_by_the_mean_over_more_texts_than_the_story(model):
     assert [str(f) for f in found] == [str(f) for f in seen.diagnose(reference=good, also=others)]
     assert [str(f) for f in found] != [str(f) for f in seen.diagnose(reference=good)]
     assert {f.label for f in found} - {f.label for f in judged(seen.model, seen, held_out)} == {"changed"}
+    monkeypatch.setattr(
+        looking, "read", lambda model, dialogue, title: texts.append(dialogue) or read(model, dialogue, title)
+    )
+    texts = []
+    judged(seen.model, seen, held_out)
+    assert texts == held_out[: N_TEXTS - 1]
 
 
 def test_the_head_that_differs_most_is_found_by_its_weights_in_one_row(model):
@@ -542,6 +549,7 @@ def test_the_page_tells_the_story(demo):
     train(model, 3, np.random.default_rng([1, 0]), peak=PEAK, n_warmup=0)
     good = read(model, STORY, "trained")
     asked = asked_of(good, STORY)
+    held_out = dialogues(5, np.random.default_rng([1, 1]), held_out=True)
     places = [page.index(asked.title)]
     for row, cells in zip(asked.rows, asked.cells(), strict=True):
         places.append(page.index(f" layer {row.layer} head {row.head} ", places[-1]))
@@ -553,6 +561,8 @@ def test_the_page_tells_the_story(demo):
         places.append(page.index(heading))
         bad = read(hurt(model, name, (asked.rows[0].layer, asked.rows[0].head)), STORY, name)
         places.append(page.index(asked_of(bad, STORY).title, places[-1]))
+        for _, sentence in summary(judged(bad.model, bad, held_out, good)):
+            assert sentence in page[places[-1] :]
         places.append(page.index(compare(good, bad).title, places[-1]))
     places += [page.index(title, places[-1]) for title in ("Loss", "Gradient norm", "Learning rate")]
     assert places == sorted(places)

@@ -8,6 +8,7 @@ import pytest
 from attention_by_hand import SIZES, SOURCE_V, V, encoder, encoder_decoder, gpt
 from npformer.inspection import record
 from npformer.inspection.ablation import ROWS_AT_ONCE
+from npformer.observing import observed_by
 
 RNG = np.random.default_rng(0)
 B, S, T = 3, 5, 7
@@ -142,3 +143,17 @@ def test_a_head_that_is_not_there():
     recording = recorded(gpt(), IDS, row=0)
     with pytest.raises(ValueError, match="decoder layer 1 has the heads 0 … 3, not 4"):
         recording.ablate("decoder", 1, 4)
+
+
+def test_what_ablation_has_found_is_a_metric_once_all_heads_were_ablated():
+    model = gpt()
+    with record(model) as recording:
+        model(IDS)
+    assert {recording.metrics(map)["ablation"] for map in recording.maps} == {None}
+    recording.diagnose()
+    for map in recording.maps:
+        change = recording.ablate(map.kind, map.layer, map.head).change
+        assert recording.metrics(map)["ablation"] == pytest.approx(change, rel=1e-9, abs=1e-12)
+    with observed_by(recording.recorder):
+        model(IDS[:, :4])
+    assert {recording.metrics(map)["ablation"] for map in recording.maps} == {None}

@@ -533,6 +533,15 @@ def test_a_damaged_file_of_arrays_is_one_sentence(inspect, save):
         assert inspect("--arrays", "a.npz")[::2] == (2, f"npformer inspect: a.npz {NO_NPZ}\n")
 
 
+def test_an_error_without_words_is_named(refused, monkeypatch):
+    def broken(*_, **__):
+        raise EOFError
+
+    np.savez("a.npz", weights=P)
+    monkeypatch.setattr(np, "load", broken)
+    assert refused("--arrays", "a.npz") == "a.npz cannot be read: EOFError"
+
+
 def test_weights_that_are_not_finite_are_named_with_layer_and_head(refused):
     model = gpt()
     model.parameters()["layers.1.attention.query.weight"].value[0, 5] = np.nan  # of the second head of three

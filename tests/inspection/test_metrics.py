@@ -66,6 +66,7 @@ def brute_force(P, keep, kind, tokens, gradient, mates):
         "future_mass": max(future) if kind == "decoder" else None,
         "padding_mass": max(padding),
         "importance": None if gradient is None else abs(sum(map(sum, P * gradient))),
+        "ablation": None,
         "redundancy": min((distance(P, mate) for mate in mates), default=None) if queries else None,
     }
 
