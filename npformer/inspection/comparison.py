@@ -1,11 +1,11 @@
 """Two runs on the same tokens: what each head does in one and in the other."""
 
-from os import PathLike
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from npformer.inspection.attention_map import AttentionMap
 from npformer.inspection.diagnosis import Finding, Thresholds
 from npformer.inspection.inspection import Inspection
+from npformer.inspection.shown import Shown
 
 
 class HeadChange(NamedTuple):
@@ -18,46 +18,20 @@ class HeadChange(NamedTuple):
     metrics: dict[str, tuple[float | None, float | None]]
 
 
-class Comparison:
+class Comparison(Shown):
     """A is the good run, B the bad one; `changes` of all heads, the largest first."""
 
     def __init__(self, good: Inspection, bad: Inspection) -> None:
         self.good, self.bad = good, bad
+        self.title = f"{good.title} (A) and {bad.title} (B)"
         changes = [self.change(map, bad.find(map.kind, map.layer, map.head)) for map in good.maps]
         self.changes = tuple(sorted(changes, key=lambda change: -change.distance))
-
-    @property
-    def title(self) -> str:
-        return f"{self.good.title} (A) and {self.bad.title} (B)"
 
     def change(self, a: AttentionMap, b: AttentionMap) -> HeadChange:
         rows = (a.n_visible > 0) | (b.n_visible > 0)
         distance = 0.5 * abs(b.weights - a.weights).sum(1)[rows].mean() if rows.any() else 0.0
         of_a, of_b = self.good.metrics(a), self.bad.metrics(b)
         return HeadChange(a.kind, a.layer, a.head, float(distance), {name: (of_a[name], of_b[name]) for name in of_a})
-
-    def show(self, *, kind: str | None = None, layer: int | None = None, head: int | None = None) -> None:
-        """Print it for a terminal: which heads have changed, and one of them, the most changed unless it is named."""
-        from npformer.inspection.terminal import show
-
-        show(self, kind=kind, layer=layer, head=head)
-
-    def to_html(self, path: str | PathLike[str]) -> str:
-        """Write it as one page, which needs no network; its path."""
-        from npformer.inspection.page import write_page
-
-        return write_page(path, self.title, [self])
-
-    def to_json(self, path: str | PathLike[str]) -> None:
-        """Write both runs, all digits, and how far each head has changed."""
-        from npformer.inspection.json_file import write_json
-
-        write_json(path, self)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from npformer.inspection.notebook import mimebundle
-
-        return mimebundle(self)
 
     def diagnose(self, thresholds: Thresholds | None = None) -> list[Finding]:
         """The heads that have changed, and how."""

@@ -1,8 +1,6 @@
 """A set of attention maps, with everything that can be asked of them and every way to see them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from os import PathLike
-from typing import Any
 
 import numpy as np
 
@@ -10,12 +8,13 @@ from npformer.arguments import check_name
 from npformer.inspection.attention_map import KINDS, AttentionMap
 from npformer.inspection.diagnosis import Finding, Thresholds, find
 from npformer.inspection.metrics import jensen_shannon, measure, rollout
+from npformer.inspection.shown import Shown
 from npformer.inspection.tokens import merged, words_of
 from npformer.inspection.who_attends import WhoAttends, Word, answer, find_key, find_row, note_of
 from npformer.operation import Array
 
 
-class Inspection:
+class Inspection(Shown):
     """Maps of one sequence, by kind, layer and head.
 
     loss_name  what L is in the maps' gradients ∂L/∂P; empty where there are none
@@ -146,31 +145,6 @@ class Inspection:
         maps = [merged(map, (words_of(map.query_tokens, words), words_of(map.key_tokens, words))) for map in self.maps]
         note = f"Tokens are merged to words ({', '.join(words)}): weights are summed over keys and averaged over queries."
         return Inspection(self.title, maps, note=note)
-
-    # How to see it.
-
-    def show(self, *, kind: str | None = None, layer: int | None = None, head: int | None = None) -> None:
-        """Print it for a terminal: all heads, and one of them, the most telling unless it is named."""
-        from npformer.inspection.terminal import show
-
-        show(self, kind=kind, layer=layer, head=head)
-
-    def to_html(self, path: str | PathLike[str]) -> str:
-        """Write it as one page, which needs no network; its path. An old file stays until the new one is whole."""
-        from npformer.inspection.page import write_page
-
-        return write_page(path, self.title, [self])
-
-    def to_json(self, path: str | PathLike[str]) -> None:
-        """Write tokens, weights and metrics, all digits, and the findings."""
-        from npformer.inspection.json_file import write_json
-
-        write_json(path, self)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from npformer.inspection.notebook import mimebundle
-
-        return mimebundle(self)
 
 
 def mean_of(map: AttentionMap, inspections: Sequence[Inspection]) -> dict[str, float | None]:
