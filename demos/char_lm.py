@@ -28,6 +28,7 @@ from npformer.archive import read_archive, write_archive
 from npformer.command_line import Parser, announce_page, run_command
 from npformer.generation import stream
 from npformer.inspection import record, write_page
+from npformer.inspection.page import GENERATOR
 from npformer.text import CharacterTokenizer, read_text
 from npformer.text.characters import readable
 from npformer.training import NotFiniteError, Step, Trainer, TrainingConfig, held_out_loss
@@ -41,6 +42,7 @@ HELD_OUT = 10  # the last of so many parts
 ENCODING, LENGTH, TEMPERATURE = "utf-8", 400, 0.8
 PROMPT_LENGTH = 32
 LONGEST_GRAM = 5
+START = 1000  # bytes of a page, in which it says where it comes from
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -274,6 +276,10 @@ def check_places(options: argparse.Namespace) -> None:
     for path in filter(None, (options.out, options.text)):
         if os.path.realpath(page) == os.path.realpath(path):
             raise ValueError(f"the page beside --out {options.out} would be written over {path}: name another --out")
+    if os.path.exists(page):
+        with open(page, "rb") as file:
+            if GENERATOR.encode() not in file.read(START):
+                raise ValueError(f"{page}, where the page goes, is none of npformer's; it is left alone, name another --out")
 
 
 def page_of(out: str) -> str:

@@ -1069,3 +1069,13 @@ def test_an_output_that_cannot_be_written_is_one_sentence():
         run = subprocess.run(command, env=environment(), stdout=full, stderr=subprocess.PIPE, check=False)
     assert (run.returncode, run.stderr) == (2, b"char_lm: No space left on device\n")
     assert load("char_lm.npz")[1].characters == "".join(sorted(set(TEXT)))
+
+
+def test_a_page_of_somebody_else_is_left_alone(demo, folder):
+    page = folder / "notes.html"
+    page.write_text("<p>mine</p>")
+    status, output, errors = demo("--text", "t.txt", "--out", "notes.npz", "--steps", "1", *TINY)
+    assert (status, output) == (2, "")
+    assert errors == "char_lm: notes.html, where the page goes, is none of npformer's; it is left alone, name another --out\n"
+    assert page.read_text() == "<p>mine</p>"
+    assert not (folder / "notes.npz").exists()

@@ -26,6 +26,7 @@ from npformer.whole_file import write_whole
 
 __all__ = ["Opened", "Part", "page_html", "part_of", "write_page"]
 
+GENERATOR = '<meta name="generator" content="npformer">'
 SHARED = ("kit.js", "heat_map.js")  # all views see their names
 VIEWS = ("heads.js", "comparison.js", "line_chart.js")
 
@@ -56,6 +57,7 @@ def page_html(title: str, parts: Sequence[Any], *, full: Sequence[tuple[str, int
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
+{GENERATOR}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)}</title>
