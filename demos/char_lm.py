@@ -27,7 +27,7 @@ from npformer import GPT, GPTConfig, load
 from npformer.archive import read_archive, write_archive
 from npformer.command_line import Parser, announce_page, run_command
 from npformer.generation import stream
-from npformer.inspection import record, write_page
+from npformer.inspection import LineChart, record, write_page
 from npformer.inspection.page import GENERATOR
 from npformer.text import CharacterTokenizer, read_text
 from npformer.text.characters import readable
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str] | None) -> int:
     steps: list[Step] = []
     if not train_on(trainer, options, steps):
         return 130
-    print_results(model, train, held_out, tokenizer)
+    loss = print_results(model, train, held_out, tokenizer)
     prompt = text[n_train : n_train + min(PROMPT_LENGTH, config.max_len)]
     print(f"sample      how it goes on after {prompt!r}, where the text held out begins:\n")
     status = 0
@@ -86,7 +86,8 @@ def run(arguments: Sequence[str] | None) -> int:
         status = 130
         print()
     print(f"\ncheckpoint  {options.out}, {n_parameters:,} parameters")
-    page = write_attention(model, tokenizer, text[n_train : n_train + config.max_len], steps, page_of(options.out))
+    charts = training_charts({"training": steps}, loss)
+    page = write_attention(model, tokenizer, text[n_train : n_train + config.max_len], charts, page_of(options.out))
     announce_page(page, open_it=options.open)
     words = re.search(r"\w[\w ]{0,15}", prompt)  # which no shell takes for anything else
     print(f"to go on    {command(options.out, prompt=words[0].strip() if words else prompt[0])}")
@@ -260,12 +261,14 @@ def train_on(trainer: Trainer, options: argparse.Namespace, steps: list[Step]) -
     return False
 
 
-def print_results(model: GPT, train: np.ndarray, held_out: np.ndarray, tokenizer: CharacterTokenizer) -> None:
+def print_results(model: GPT, train: np.ndarray, held_out: np.ndarray, tokenizer: CharacterTokenizer) -> float:
+    """The loss on the text held out."""
     loss, blind = held_out_loss(model, held_out), math.log(tokenizer.vocab_size)
     print(f"held out    {loss:.3f} nats a character over the text held out (less is better; blind guessing: {blind:.3f})")
     longest = min(LONGEST_GRAM, len(held_out))
     counted = [n_gram_loss(train, held_out, tokenizer.vocab_size, n) for n in range(1, longest + 1)]
     print(f"counting    {', '.join(f'{loss:.3f}' for loss in counted)} by tables of 1- to {longest}-grams")
+    return loss
 
 
 def check_places(options: argparse.Namespace) -> None:
@@ -286,12 +289,13 @@ def page_of(out: str) -> str:
     return f"{os.path.splitext(out)[0]}.html"
 
 
-def write_attention(model: GPT, tokenizer: CharacterTokenizer, text: str, steps: Sequence[Step], page: str) -> str:
+def write_attention(model: GPT, tokenizer: CharacterTokenizer, text: str, charts: Sequence[LineChart], page: str) -> str:
     """The page: how the training went, and what each head attends to in a text that the model has not learnt from."""
     with record(model, tokenizer, title="What each head attends to") as recording:
         model(tokenizer.encode(text)[None])
-    sentence = f"The text, where the part held out begins: {text!r}. A row is named by the character that comes next there."
-    return write_page(page, "A small GPT", [*training_charts({"training": steps}), sentence, recording])
+    shown = text.replace(" ", "␣").replace("\n", "⏎ ")  # which a page would fold
+    sentence = f"The text, where the part held out begins: {shown} A row is named by the character that comes next there."
+    return write_page(page, "A small GPT", [*charts, sentence, recording])
 
 
 def write_on(options: argparse.Namespace) -> int:

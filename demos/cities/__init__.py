@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from demos.by_hand.tables import prose
 from demos.by_hand.terminal import plain_where_needed, printable
 from demos.cities.damages import DAMAGES, damaged
 from demos.cities.dialogues import STORY, Dialogue, dialogues
@@ -75,8 +76,9 @@ def run(arguments: Sequence[str] | None) -> int:
         findings = judged(bad_model, bad, held_out, good)
         share = report(damage.name, damage.sentence, bad_model, bad, findings, held_out)
         parts += [
-            f"# {damage.name.capitalize()}\n\nHere {damage.sentence}. {share:.1%} of the answers held out are right.",
-            asked_of(bad, STORY),
+            f"# {damage.name.capitalize()}\n\nThe damage: {damage.sentence}. Asked {STORY.question} it says: "
+            f"{answers(bad_model, [STORY])[0] or '(nothing)'} Of those held out it answers {share:.1%} right.",
+            replace(asked_of(bad, STORY), note=""),
             findings,
             Opened(compare(good, bad), "cross", *most_changed(good, bad, row), row),
         ]
@@ -133,11 +135,11 @@ def report(
     for dialogue, answer in wrong[:N_SHOWN]:
         print(f"  wrong     {dialogue.source} {answer or '(nothing)'} (right: {dialogue.target})")
     print(f"  story     {answers(model, [STORY])[0] or '(nothing)'}")
-    for line in str(in_this_console(asked_of(seen, STORY))).splitlines()[:-1]:  # without the note, which is on the page
+    for line in str(in_this_console(replace(asked_of(seen, STORY), note=""))).splitlines():  # the note is on the page
         print(f"  {line}")
     for finding, text in summary(findings):
         if finding.label in STRIKING or finding.is_fault:
-            print(f"  seen      {text}")
+            print("  seen      " + prose(text, " " * 12).lstrip())
     return share
 
 
@@ -152,6 +154,8 @@ def introduction(share: float) -> str:
         f"Asked: {STORY.source} Right: {STORY.target}\n\n"
         f"A small encoder–decoder was trained on such dialogues, and answers {share:.1%} of those right whose city and "
         "season never met in training. Below is what each head of its cross-attention looks at while it says "
-        f"{STORY.answer}, and then the same of the model damaged in five ways, each beside the model as it was. The rows of "
-        "its decoder are named by the character that it says there."
+        f"{STORY.answer}, and then the same of the model damaged in five ways, each beside the model as it was.\n\n"
+        "Whatever a model itself would say, here it is shown the right answer up to a character, and the row of that "
+        f"character is what it looks at then: P({STORY.answer[0]}) is how likely it goes on with {STORY.answer[0]}, and "
+        "without a head is with that head's output zeroed. Where several heads do the same work, the answer outlives each."
     )

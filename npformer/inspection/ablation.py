@@ -75,7 +75,7 @@ class Question(NamedTuple):
         return inputs, {name: copies(array) for name, array in self.options.items()}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ablation:
     """One head's output zeroed. The tokens (N,) are those that were produced, or for an Encoder what it says as it is; ln P
     of each (N,) before and after."""
@@ -110,6 +110,8 @@ class Ablation:
             f"{self.kind} layer {self.layer} head {self.head} zeroed: loss {losses}, "
             f"P({display_names(self.tokens)[i]}) {before[i]:.4f} → {after[i]:.4f}, the most of all tokens"
         )
+
+    __repr__ = __str__
 
 
 class Zeroing(Watcher):

@@ -27,6 +27,11 @@ class AttentionMap:
     key_tokens    (S,)
     keep          (T, S) boolean, True where the query may attend
     gradient      (T, S), ∂L/∂P, or None
+
+    Of merged tokens only, whose places no longer tell:
+
+    names         (T,), the queries' names
+    after         (T, S) boolean, keys after the query
     """
 
     kind: str
@@ -38,6 +43,8 @@ class AttentionMap:
     keep: Array
     gradient: Array | None = None
     named_by: str = "reads"
+    names: tuple[str, ...] | None = None
+    after: Array | None = None
 
     @property
     def name(self) -> str:
@@ -51,6 +58,8 @@ class AttentionMap:
     @cached_property
     def query_names(self) -> tuple[str, ...]:
         """(T,), and a token that is a key as well has the same name there: a decoder produces what it reads next."""
+        if self.names is not None:
+            return self.names
         if self.kind == "decoder" and self.query_tokens[:-1] == self.key_tokens[1:]:
             return display_names((*self.key_tokens[:1], *self.query_tokens))[1:]
         if self.kind != "cross" and self.query_tokens == self.key_tokens[len(self.key_tokens) - len(self.query_tokens) :]:
@@ -77,6 +86,8 @@ class AttentionMap:
     def future(self) -> Array:
         """(T, S) boolean: keys after the query, which only a decoder must not see."""
         T, S = self.weights.shape
+        if self.after is not None:
+            return self.after
         if self.kind != "decoder":
             return np.zeros((T, S), bool)
         return np.asarray(np.arange(S) > self.positions[:, None])

@@ -27,6 +27,9 @@ class Comparison(Shown):
         changes = [self.change(map, bad.find(map.kind, map.layer, map.head)) for map in good.maps]
         self.changes = tuple(sorted(changes, key=lambda change: -change.distance))
 
+    def __repr__(self) -> str:
+        return f"<Comparison of {self.good!r} and {self.bad!r}>"
+
     def change(self, a: AttentionMap, b: AttentionMap) -> HeadChange:
         rows = (a.n_visible > 0) | (b.n_visible > 0)
         distance = 0.5 * abs(b.weights - a.weights).sum(1)[rows].mean() if rows.any() else 0.0
@@ -57,6 +60,9 @@ def compare(good: Inspection, bad: Inspection) -> Comparison:
     if good.kinds != bad.kinds:
         kinds = f"A has {' and '.join(good.kinds)} attention, and B {' and '.join(bad.kinds)}"
         raise ValueError(f"compare: {kinds}: inspect_arrays takes a `kind`, where it is the same")
+    for name, run in (("good", good), ("bad", bad)):
+        if not isinstance(run, Inspection):
+            raise TypeError(f"compare: {name} must be an inspection or a recording, got {type(run).__name__}")
     mine, others = ({map.place: map for map in each.maps} for each in (good, bad))
     if mine.keys() != others.keys():
         place = min(mine.keys() ^ others.keys())

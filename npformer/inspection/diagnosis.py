@@ -93,7 +93,7 @@ def of_layer(kind: str, layer: int, entropies: np.ndarray, thresholds: Threshold
         evidence = f"every head spreads over all it sees, normalised entropy {least:.4f} or more"
         yield Finding(
             *("untrained", kind, layer, None, least, evidence),
-            "weights as they were initialised, no gradient that reaches this layer, or a scale of the scores near 0",
+            "weights as they were initialised, keys that are all alike, or a scale of the scores near 0",
         )
     narrow = float((entropies <= thresholds.collapsed).mean())
     if narrow >= thresholds.collapsed_heads:

@@ -30,6 +30,9 @@ class Inspection(Shown):
     def maps(self) -> tuple[AttentionMap, ...]:
         return self._maps
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.title!r}: {len(self.maps)} heads of {', '.join(self.kinds)} attention>"
+
     @property
     def kinds(self) -> tuple[str, ...]:
         there = {map.kind for map in self.maps}
@@ -106,6 +109,9 @@ class Inspection(Shown):
         The kind is that in which both words are found, cross-attention before a decoder's before an encoder's. ValueError
         for a word that is not there.
         """
+        for name, word in (("query", query), ("key", key), ("against", "" if against is None else against)):
+            if not isinstance(word, str):
+                raise TypeError(f"who_attends: {name} must be a word, a str, got {type(word).__name__}")
         kinds = [kind] if kind is not None else list(reversed(self.kinds))
         for tried in [kind for kind in ("cross", "decoder", "encoder") if kind in kinds] or kinds:
             maps = self.of_kind(tried)
@@ -129,6 +135,7 @@ class Inspection(Shown):
         return WhoAttends(
             *(query.name, key.name, None if against is None else against.name, maps[0].kind, tuple(rows), before),
             note_of(maps[0], query, key, against, before is not None),
+            maps[0].named_by,
         )
 
     def probabilities(

@@ -14,13 +14,14 @@ from npformer.inspection.tokens import Token
 from npformer.whole_file import write_whole
 
 
-def write_json(path: str | os.PathLike[str], shown: Inspection | Comparison) -> None:
+def write_json(path: str | os.PathLike[str], shown: Inspection | Comparison) -> str:
     """One object: title, note, loss_name, maps and findings; of a comparison title, A, B, changes and findings. Tokens that
     are bytes become {"bytes": "e6 98 a5"}."""
     check_path("to_json", path)
     document = of_comparison(shown) if isinstance(shown, Comparison) else of_inspection(shown)
     data = json.dumps(document, allow_nan=False).encode()
     write_whole(path, lambda file: file.write(data))
+    return os.fspath(path)
 
 
 def of_comparison(comparison: Comparison) -> dict[str, Any]:

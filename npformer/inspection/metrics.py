@@ -10,6 +10,8 @@ import numpy as np
 from npformer.inspection.attention_map import AttentionMap
 from npformer.operation import Array
 
+LEAK = 1e-6  # a mass on hidden keys that is none is at most this
+
 
 class Metric(NamedTuple):
     title: str
@@ -18,12 +20,16 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    "entropy": Metric("normalised entropy", "mean over q of −Σ P ln P / ln V(q), where V(q) > 1", "Clark et al. 2019"),
+    "entropy": Metric(
+        "normalised entropy",
+        "mean over q of −Σ P ln P / ln V(q), where V(q) > 1 and nothing is on hidden keys",
+        "Clark et al. 2019",
+    ),
     "confidence": Metric("confidence", "mean over q of max P", "Voita et al. 2019"),
     "query_dependence": Metric("query dependence", "mean over q of ½ Σ |P − 1/V(q) where visible|", ""),
-    "previous": Metric("previous", "mean of P at q − 1", "Clark et al. 2019, Voita et al. 2019"),
-    "next": Metric("next", "mean of P at q + 1", "Clark et al. 2019, Voita et al. 2019"),
-    "self": Metric("self", "mean of P at q", "Clark et al. 2019, Voita et al. 2019"),
+    "previous": Metric("previous", "mean of P at q − 1, where V(q) > 1", "Clark et al. 2019, Voita et al. 2019"),
+    "next": Metric("next", "mean of P at q + 1, where V(q) > 1", "Clark et al. 2019, Voita et al. 2019"),
+    "self": Metric("self", "mean of P at q, where V(q) > 1", "Clark et al. 2019, Voita et al. 2019"),
     "sink": Metric("sink", "the largest mean over q of P at one key, where V(q) > 1", "Clark et al. 2019"),
     "induction": Metric(
         "induction",
@@ -52,29 +58,31 @@ def measure(map: AttentionMap) -> dict[str, float | None]:
     P, V = map.weights, map.n_visible
     places, S = map.positions, P.shape[1]
     real, choosing = V > 0, V > 1
+    by_place = map.kind != "cross" and map.after is None
     logs = np.log(P, out=np.zeros_like(P), where=P > 0)
     entropies = -(P * logs).sum(1)
     uniform = map.keep / np.maximum(V, 1)[:, None]
     hidden = hidden_pairs(map)
     future = hidden & map.future
+    spread = choosing & ((P * hidden).sum(1) <= LEAK) & P.any(1)
     distances = (P * abs(places[:, None] - np.arange(S))).sum(1)
 
     def beside(step: int) -> float | None:
         keys = places + step
-        rows = np.flatnonzero((keys >= 0) & (keys < S))
+        rows = np.flatnonzero(choosing & (keys >= 0) & (keys < S))
         rows = rows[map.keep[rows, keys[rows]]]
-        return None if map.kind == "cross" else mean(P[rows, keys[rows]])
+        return mean(P[rows, keys[rows]]) if by_place else None
 
     return {
-        "entropy": mean(entropies[choosing] / np.log(V[choosing])),
+        "entropy": mean(entropies[spread] / np.log(V[spread])),
         "confidence": mean(P[real].max(1, initial=0)),
         "query_dependence": mean(0.5 * abs(P - uniform).sum(1)[real]),
         "previous": beside(-1),
         "next": beside(1),
         "self": beside(0),
         "sink": float(P[choosing].mean(0).max()) if choosing.any() else None,
-        "induction": None if map.kind == "cross" else induction(map),
-        "distance": mean(distances[real]),
+        "induction": induction(map) if by_place else None,
+        "distance": None if map.after is not None else mean(distances[real]),
         "future_mass": None if map.kind != "decoder" else float((P * future).sum(1).max(initial=0)),
         "padding_mass": float((P * (hidden & ~future)).sum(1).max(initial=0)),
         "importance": None if map.gradient is None else abs(float((P * map.gradient).sum())),

@@ -29,7 +29,7 @@ from npformer.operation import Array
 from npformer.text import CharacterTokenizer
 
 Vocabulary = CharacterTokenizer | Sequence[Token] | None
-NOT_YET = "?"  # stands for what comes after the last token that was read, where nobody has said it
+NOT_YET = "(next)"  # comes after the last token that was read, and nobody has said what it is
 Place = tuple[str, int, int]
 
 
@@ -69,6 +69,8 @@ class Recording(Inspection):
         row: int = 0,
         title: str | None = None,
     ) -> None:
+        if not isinstance(model, Layer):
+            raise TypeError(f"record: model must be a model or a layer, got {type(model).__name__}")
         self.model = model
         self.row = check_count("record", "row", row, low=0)
         config = getattr(model, "config", None)
@@ -258,7 +260,7 @@ class Recording(Inspection):
                 each.layer,
                 each.head,
                 each.change,
-                f"without it the loss changes by {each.change:.1e}",
+                f"without it the loss changes by {each.change:+.2e}".replace("-", "−"),
             )
             for each in ablations
             if abs(each.change) < thresholds.no_effect

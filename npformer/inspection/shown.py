@@ -27,11 +27,12 @@ class Shown:
 
         return write_page(path, self.title, [self], full=full)
 
-    def to_json(self, path: str | PathLike[str]) -> None:
-        """Write tokens, weights and metrics, all digits, and the findings; of a comparison both runs and their changes."""
+    def to_json(self, path: str | PathLike[str]) -> str:
+        """Write tokens, weights and metrics, all digits, and the findings; of a comparison both runs and their changes. Its
+        path."""
         from npformer.inspection.json_file import write_json
 
-        write_json(path, self)  # type: ignore[arg-type]
+        return write_json(path, self)  # type: ignore[arg-type]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from npformer.inspection.notebook import mimebundle

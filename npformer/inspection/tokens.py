@@ -136,14 +136,27 @@ def merged(map: "AttentionMap", groups: tuple[Spans, Spans]) -> "AttentionMap":
     first_queries, first_keys = [start for start, _ in queries], [start for start, _ in keys]
     weights = np.add.reduceat(np.add.reduceat(map.weights, first_keys, 1), first_queries, 0)
     seeing = np.add.reduceat(map.keep.any(1).astype(int), first_queries)[:, None]
+    after = np.logical_and.reduceat(np.logical_and.reduceat(map.future, first_keys, 1), first_queries, 0)
     return replace(
         map,
+        names=names_of_merged(map, queries, keys),
+        after=None if map.kind == "cross" else after,
         weights=weights / np.maximum(seeing, 1),
         query_tokens=tuple(joined(map.query_tokens[start:end]) for start, end in queries),
         key_tokens=tuple(joined(map.key_tokens[start:end]) for start, end in keys),
         keep=np.logical_or.reduceat(np.logical_or.reduceat(map.keep, first_keys, 1), first_queries, 0),
         gradient=None,
     )
+
+
+def names_of_merged(map: "AttentionMap", queries: Spans, keys: Spans) -> tuple[str, ...] | None:
+    """A decoder's merged queries by the names of the keys that they produce; "…" before what is no key as a whole."""
+    if map.kind != "decoder" or map.query_tokens[:-1] != map.key_tokens[1:]:
+        return None
+    of_keys = display_names([joined(map.key_tokens[start:end]) for start, end in keys])
+    by_span = dict(zip(keys, of_keys, strict=True))
+    own = display_names([joined(map.query_tokens[start:end]) for start, end in queries])
+    return tuple(by_span.get((start + 1, end + 1), f"…{name}") for (start, end), name in zip(queries, own, strict=True))
 
 
 def in_characters(map: "AttentionMap") -> "AttentionMap":

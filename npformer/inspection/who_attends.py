@@ -6,7 +6,7 @@ Words are summed over their keys and averaged over their queries.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class HeadAnswer(NamedTuple):
     probability: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WhoAttends:
     """Every head of one kind, the largest weight on `key` first. `probability` is that of the query's word as it is."""
 
@@ -43,6 +43,7 @@ class WhoAttends:
     rows: tuple[HeadAnswer, ...]
     probability: float | None
     note: str
+    named_by: str = "produces"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -63,16 +64,22 @@ class WhoAttends:
 
     @property
     def title(self) -> str:
-        asked = f"who attends to {self.key} " + ("while " if self.kind != "encoder" else "from ") + self.query
-        asked += " is said" if self.kind != "encoder" else ""
+        where = f'from "{self.query}"' if self.named_by == "reads" else f'while "{self.query}" is said'
         said = "" if self.probability is None else f"; P({self.query}) = {self.probability:.4f}"
-        return f"{asked} ({self.kind} attention){said}"
+        return f'who attends to "{self.key}" {where} ({self.kind} attention){said}'
 
     def __str__(self) -> str:
         rows = [self.columns, *self.cells()]
         widths = [max(width(row[i]) for row in rows) for i in range(len(self.columns))]
         lines = ["  ".join(right(cell, n) for cell, n in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([self.title, *lines, self.note])
+        return "\n".join(filter(None, [self.title, *lines, self.note]))
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from npformer.inspection.notebook import mimebundle
+
+        return mimebundle(self)
 
 
 class Word(NamedTuple):

@@ -335,7 +335,8 @@ def test_the_page_shows_what_each_head_attends_to_in_the_text_held_out(learn):
     learn()
     page = page_text("char_lm.html")
     text = TEXT[-62:][:8]  # as long as the context
-    assert f"The text, where the part held out begins: {text!r}." in page
+    shown = text.replace(" ", "␣").replace("\n", "⏎ ")
+    assert f"The text, where the part held out begins: {shown} A row" in page
     model, tokenizer = load("char_lm.npz")
     with record(model, tokenizer) as recording:
         model(tokenizer.encode(text)[None])
@@ -350,7 +351,7 @@ def charts(monkeypatch):
     """The steps that are drawn, of each page."""
     drawn = []
     whole = char_lm.training_charts
-    monkeypatch.setattr(char_lm, "training_charts", lambda runs: drawn.append(runs) or whole(runs))
+    monkeypatch.setattr(char_lm, "training_charts", lambda runs, loss: drawn.append(runs) or whole(runs, loss))
     return drawn
 
 
@@ -376,7 +377,7 @@ def test_a_chinese_page(learn):
     assert learn(text="千字文.txt")[0] == 0
     held_out = CHINESE[-(len(CHINESE) // 10) :]
     page = Path("char_lm.html").read_text(encoding="utf-8")
-    assert html.escape(repr(held_out[:8])) in page
+    assert f"begins: {held_out[:8]} A row".replace("\n", "⏎ ") in page
     assert all(character in page for character in held_out[:8].replace("\n", "⏎"))
 
 
@@ -1076,6 +1077,8 @@ def test_a_page_of_somebody_else_is_left_alone(demo, folder):
     page.write_text("<p>mine</p>")
     status, output, errors = demo("--text", "t.txt", "--out", "notes.npz", "--steps", "1", *TINY)
     assert (status, output) == (2, "")
-    assert errors == "char_lm: notes.html, where the page goes, is none of npformer's; it is left alone, name another --out\n"
+    assert (
+        errors == "char_lm: notes.html, where the page goes, is none of npformer's; it is left alone, name another --out\n"
+    )
     assert page.read_text() == "<p>mine</p>"
     assert not (folder / "notes.npz").exists()

@@ -18,7 +18,7 @@ import pytest
 
 import gradcheck
 from demos import cities
-from demos.by_hand.tables import width
+from demos.by_hand.tables import WIDTH, width
 from demos.cities import looking, training
 from demos.cities.damages import DAMAGES, N_WILD_STEPS, TIMES_FASTER, Damage, Times, attentions, damaged
 from demos.cities.dialogues import (
@@ -445,11 +445,11 @@ def test_a_run_shows_the_story_the_learning_and_every_damage(demo):
         assert lines[5:13] == story_of(seen)
         findings = judged(each, seen, held_out, None if name == "trained" else good)
         striking = [f for f in findings if f.is_fault or f.label in ("uniform", "changed")]
-        assert {line.partition(":")[0] for line in lines[13:]} <= {
-            f"  seen      {str(f).partition(':')[0]}" for f in striking
-        }
+        said = [line for line in lines[13:] if not line.startswith(" " * 12)]  # and what is folded
+        assert max(map(width, lines[13:]), default=0) <= WIDTH
+        assert {line.partition(":")[0] for line in said} <= {f"  seen      {str(f).partition(':')[0]}" for f in striking}
         labels = [(finding.kind, finding.layer, finding.label) for finding in striking]
-        assert len(lines[13:]) == len(set(labels))
+        assert len(said) == len(set(labels))
     assert found["frozen head"][13:][0].startswith(f"  seen      cross layer 0 head {busiest.head}, uniform: ")
     assert any(", mask leak: " in line for line in found["wrong mask"])
 
@@ -497,7 +497,7 @@ def test_a_console_without_chinese_says_so_and_names_the_cities_in_latin_letters
     )
     assert "asked       ?????" in lines[0]
     assert "the scores of attention are not divided by sqrt d" in output
-    assert output.count("  who attends to Beijing while Bei is said (cross attention); P(Bei) = 0.") == 1 + len(DAMAGES)
+    assert output.count('  who attends to "Beijing" while "Bei" is said (cross attention); P(Bei) = 0.') == 1 + len(DAMAGES)
     for lines in blocks(output).values():
         title = next(i for i, line in enumerate(lines) if line.startswith("  who attends"))
         assert re.split(" {2,}", lines[title + 1].strip())[2:4] == ["on Beijing", "on Shanghai"]
@@ -512,7 +512,7 @@ def test_a_console_of_gbk_shows_the_cities_as_they_are(demo, monkeypatch):
     assert cities.main(["--steps", "1"]) == 0
     output = console.buffer.getvalue().decode("gbk")
     assert "note" not in output
-    assert output.count("  who attends to 北京 while 北 is said") == 1 + len(DAMAGES)
+    assert output.count('  who attends to "北京" while "北" is said') == 1 + len(DAMAGES)
 
 
 def test_a_console_that_has_chinese_is_told_nothing(demo):
@@ -555,11 +555,12 @@ def test_the_page_tells_the_story(demo):
         places.append(page.index(f" layer {row.layer} head {row.head} ", places[-1]))
         assert re.findall(r"\S+", page[places[-1] :])[4:6] == list(cells[2:4])
     for name, damage in BY_NAME.items():
-        heading = f"Here {damage.sentence}. "
+        heading = f"The damage: {damage.sentence}. "
         assert page.count(heading) == 1
         assert page[: page.index(heading)].split()[-len(name.split()) :] == name.capitalize().split()
         places.append(page.index(heading))
         bad = read(hurt(model, name, (asked.rows[0].layer, asked.rows[0].head)), STORY, name)
+        assert f"it says: {answers(bad.model, [STORY])[0] or '(nothing)'} Of those held out" in page[places[-1] :]
         places.append(page.index(asked_of(bad, STORY).title, places[-1]))
         for _, sentence in summary(judged(bad.model, bad, held_out, good)):
             assert sentence in page[places[-1] :]

@@ -27,7 +27,7 @@ def of_text(model, ids, source=None, source_keep=None):
     return by_hand(model, np.asarray(ids)[None], None, *rows)
 
 
-def assert_read(recording, model, ids, written="?", source=None, source_keep=None):
+def assert_read(recording, model, ids, written="(next)", source=None, source_keep=None):
     """What is shown is one pass over `ids`, after which `written` comes."""
     assert_by_hand(recording, 0, of_text(model, ids, source, source_keep))
     names = tuple(map(str, ids))
@@ -74,7 +74,7 @@ def test_a_target_in_pieces(cuts):
             cache = model.new_cache(SOURCE, SOURCE_KEEP)
             for piece in np.split(IDS, cuts, axis=1):
                 model.decode(piece, cache)
-        assert_read(recording, model, IDS[row], "?", SOURCE[row], SOURCE_KEEP[row])
+        assert_read(recording, model, IDS[row], "(next)", SOURCE[row], SOURCE_KEEP[row])
 
 
 @pytest.mark.parametrize("window", [None, 2])
@@ -123,7 +123,7 @@ def test_a_row_that_was_dropped_stays_as_it_was():
         model.decode(IDS[:, :3], cache)
         cache.reorder(np.array([2, 0]))
         model.decode(IDS[:2, 3:], cache)
-    assert_read(recording, model, IDS[1, :3], "?", SOURCE[1], SOURCE_KEEP[1])
+    assert_read(recording, model, IDS[1, :3], "(next)", SOURCE[1], SOURCE_KEEP[1])
 
 
 def test_reordered_before_the_first_token():
@@ -132,7 +132,7 @@ def test_reordered_before_the_first_token():
         cache = model.new_cache(SOURCE, SOURCE_KEEP)
         cache.reorder(np.array([2, 2, 1]))
         model.decode(IDS, cache)
-    assert_read(recording, model, IDS[0], "?", SOURCE[2], SOURCE_KEEP[2])
+    assert_read(recording, model, IDS[0], "(next)", SOURCE[2], SOURCE_KEEP[2])
 
 
 @pytest.mark.parametrize("last", ["fork", "original"])
@@ -146,7 +146,7 @@ def test_forked(last):
         for step in steps if last == "original" else reversed(steps):
             step()
     after = IDS[1, 5:] if last == "original" else IDS[1, 2:5]
-    assert_read(recording, model, [*IDS[1, :2], *after], "?", SOURCE[1], SOURCE_KEEP[1])
+    assert_read(recording, model, [*IDS[1, :2], *after], "(next)", SOURCE[1], SOURCE_KEEP[1])
 
 
 @pytest.mark.parametrize("row", range(B))
@@ -161,7 +161,7 @@ def test_rewound(lengths, row):
         model.decode_step(IDS[:, 0], cache)
     n = lengths if isinstance(lengths, int) else lengths[row]
     text = [*IDS[row, :n], *IDS[row, 5:], IDS[row, 0]]
-    assert_read(recording, model, text, "?", SOURCE[row], SOURCE_KEEP[row])
+    assert_read(recording, model, text, "(next)", SOURCE[row], SOURCE_KEEP[row])
 
 
 @pytest.mark.parametrize("row", range(B))

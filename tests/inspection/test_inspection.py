@@ -77,3 +77,30 @@ def test_a_summary_has_a_sentence_for_each_layer_and_label_and_faults_first():
     ]
     assert [most for most, _ in summary(found)] == [found[3], found[1], found[2]]
     assert summary([]) == []
+
+
+def test_words_of_a_decoder_have_one_name_and_no_places():
+    keys = list("the the")
+    P = np.tril(np.random.default_rng(0).random((7, 7))) + np.eye(7)
+    produced = inspect_arrays(
+        [P[None] / P.sum(1, keepdims=True)], [*keys[1:], "n"], keys, kind="decoder", named_by="produces"
+    )
+    words = produced.by_words(["the"])
+    map = words.find("decoder", 0, 0)
+    assert map.key_names == ("the", "␣", "the₂")
+    assert map.query_names == ("…h", "…e", "␣", "the₂", "…n")
+    assert not (map.future & map.keep).any()
+    assert map.future.tolist() == [
+        [False, True, True],
+        [False, True, True],
+        [False, True, True],
+        3 * [False],  # the last of its queries reads th
+        3 * [False],
+    ]
+    metrics = words.metrics(map)
+    names = ("previous", "next", "self", "induction", "distance")
+    assert {metrics[name] for name in names} == {None}
+    before = produced.metrics(produced.maps[0])
+    assert [name for name in names if before[name] is None] == ["next"]
+    assert metrics["future_mass"] == 0
+    assert words.who_attends("the₂", "␣").rows[0].weight == pytest.approx(map.weights[3, 1])

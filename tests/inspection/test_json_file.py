@@ -28,7 +28,7 @@ def test_all_digits(tmp_path):
     inspection = inspect_arrays(
         weights, TOKENS, kind="decoder", keep=keep, gradient=gradient, title="春", named_by="produces"
     )
-    assert inspection.to_json(path) is None
+    assert inspection.to_json(path) == str(path)
     read = document(path)
     assert (read["title"], read["note"], read["loss_name"]) == ("春", "", "")
     assert len(read["maps"]) == 6
@@ -61,7 +61,7 @@ def test_a_recording(tmp_path):
     recording.to_json(tmp_path / "without.json")
     read = document(tmp_path / "with.json")
     assert read["loss_name"] == f"−ln P({word})"
-    assert read["maps"][0]["query_tokens"][-1] == "?"
+    assert read["maps"][0]["query_tokens"][-1] == "(next)"
     assert np.any(read["maps"][0]["gradient"])
     assert document(tmp_path / "without.json")["maps"][0]["gradient"] is None
 

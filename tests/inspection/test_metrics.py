@@ -26,12 +26,12 @@ def brute_force(P, keep, kind, tokens, gradient, mates):
     choosing = [q for q in queries if n_seen[q] > 1]
 
     def beside(step):
-        pairs = [(q, q + shift + step) for q in queries]
+        pairs = [(q, q + shift + step) for q in choosing]
         return mean([P[q][k] for q, k in pairs if 0 <= k < S and keep[q][k]]) if kind != "cross" else None
 
     entropies, distances, dependences, future, padding, induced = [], [], [], [0.0], [0.0], []
     for q in queries:
-        if n_seen[q] > 1:
+        if n_seen[q] > 1 and sum(P[q]) > 0 and sum(P[q][k] for k in range(S) if not keep[q][k]) <= 1e-6:
             entropies.append(-sum(p * math.log(p) for p in P[q] if p > 0) / math.log(n_seen[q]))
         distances.append(sum(P[q][k] * abs(q + shift - k) for k in range(S)))
         dependences.append(sum(abs(P[q][k] - (1 / n_seen[q] if keep[q][k] else 0)) for k in range(S)) / 2)
@@ -189,8 +189,8 @@ def test_redundancy():
 
 def test_one_token():
     found = numbers([[1.0]], kind="decoder")
-    assert found["entropy"] is found["sink"] is found["previous"] is found["induction"] is None
-    assert (found["confidence"], found["self"], found["distance"], found["query_dependence"]) == (1, 1, 0, 0)
+    assert found["entropy"] is found["sink"] is found["previous"] is found["self"] is found["induction"] is None
+    assert (found["confidence"], found["distance"], found["query_dependence"]) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])

@@ -125,7 +125,7 @@ def test_sort_and_filter(show, cities):
     page.get_by_label("only where").select_option("confidence")
     page.get_by_label("number", exact=True).fill(str(limit))
     assert shown() == [m.name for m in maps if cities.metrics(m)["confidence"] >= limit]
-    assert page.locator(".count").inner_text() == "3 of 6 heads of the encoder"
+    assert page.locator(".count").inner_text() == "3 of 6 heads of the encoder; choose one to see its map"
     page.get_by_role("combobox", name="is", exact=True).select_option("most")
     assert shown() == [m.name for m in maps if cities.metrics(m)["confidence"] <= limit]
 

@@ -113,8 +113,8 @@ def test_a_decoder_row_is_named_by_what_it_produces():
         model(ids[:, :3], ids)
     for kind, queries, keys, named_by in (
         ("encoder", "我北京", "我北京", "reads"),
-        ("decoder", "北京春天?", "我北京春天", "produces"),
-        ("cross", "北京春天?", "我北京", "produces"),
+        ("decoder", [*"北京春天", "(next)"], "我北京春天", "produces"),
+        ("cross", [*"北京春天", "(next)"], "我北京", "produces"),
     ):
         map = recording.find(kind, 1, 3)
         assert (map.query_tokens, map.key_tokens, map.named_by) == (tuple(queries), tuple(keys), named_by)
@@ -124,7 +124,7 @@ def test_across_padding_the_next_token_that_is_there_is_produced():
     keep = np.array([[True, False, True, True, False]])
     recording = recorded(gpt(vocab_size=5), np.array([[0, 1, 2, 3, 4]]), keep=keep, vocabulary=list("abcde"))
     map = recording.find("decoder", 0, 0)
-    assert map.query_tokens == ("c", "b", "d", "?", "e")
+    assert map.query_tokens == ("c", "b", "d", "(next)", "e")
     assert map.key_tokens == tuple("abcde")
     np.testing.assert_array_equal(map.n_visible, [1, 0, 2, 3, 0])
 
@@ -134,7 +134,7 @@ def test_tokens_of_bytes_and_of_two_vocabularies():
     with record(model, [b"\xe6", b"\x98"], ["x", "y", "z"]) as recording:
         model(np.array([[2, 1]]), np.array([[0, 1, 1]]))
     map = recording.find("cross", 0, 0)
-    assert map.query_tokens == (b"\x98", b"\x98", "?")
+    assert map.query_tokens == (b"\x98", b"\x98", "(next)")
     assert map.key_tokens == ("z", "y")
 
 

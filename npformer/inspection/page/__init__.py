@@ -40,6 +40,8 @@ def write_page(path: Path, title: str, parts: Sequence[Any], *, full: Sequence[t
     TypeError for what no page can show, ValueError for a head in `full` that no part has.
     """
     check_path("write_page", path)
+    if not isinstance(parts, list | tuple):
+        raise TypeError(f"write_page: parts must be a list of what the page shows, got {type(parts).__name__}")
     data = page_html(title, parts, full=full).encode()
     write_whole(path, lambda file: file.write(data))
     return os.fspath(path)

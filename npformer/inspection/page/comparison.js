@@ -21,7 +21,7 @@ register("comparison", (section, data) => {
     return row;
   }));
   const list = element("div", { class: "wide changes" }, element("table", {},
-    element("caption", {}, "The most changed heads first: the mean over the queries of ½ Σ |B − A|. Choose one to see its maps."),
+    element("caption", {}, `All ${heads.length} heads, the most changed first: the mean over the queries of ½ Σ |B − A|. Choose one to see its maps.`),
     element("thead", {}, element("tr", {}, ["head", "change", "entropy A → B", "confidence A → B", "finding"].map((name) => element("th", { scope: "col" }, name)))),
     body));
 

@@ -85,7 +85,7 @@ register("heads", (section, data) => {
     const list = shown();
     const all = heads.filter((head) => head.kind === state.kind).length;
     count.textContent = `${list.length === all ? `all ${all}` : `${list.length} of ${all}`} heads of the ${state.kind === "cross" ? "cross-attention" : state.kind}`
-      + (state.sort ? `, sorted by ${titles[state.sort]}` : "");
+      + (state.sort ? `, sorted by ${titles[state.sort]}` : "") + (list.length ? "; choose one to see its map" : "");
     const layers = state.sort ? [list] : [...new Set(list.map((head) => head.layer))].map((layer) => list.filter((head) => head.layer === layer));
     overview.setAttribute("aria-label", count.textContent);
     const most = Math.max(...kinds.map((kind) => Math.max(...heads.map((head) => (head.kind === kind ? head.head + 1 : 0)))));
@@ -106,6 +106,7 @@ register("heads", (section, data) => {
     thumbnails.get(head),
     element("span", { class: "name" }, element("span", {}, `layer ${head.layer}`), " ", element("span", {}, `head ${head.head}`)),
     value ? element("span", { class: "value" }, value) : null,
+    head.whole ? null : element("span", { class: "label" }, "pooled"),
     head.labels.map((label) => element("span", { class: isFault(label) ? "label fault" : "label" }, label)));
     cell.head = head;
     return cell;
@@ -216,7 +217,7 @@ register("heads", (section, data) => {
       const n = head.visible(q);
       const columns = ["key", ...there.map((x) => VALUES[x])];
       const rows = head.topOf(q, name).map((found) => [
-        head.keys[found.k], ...there.map((x) => (x === "weight" ? decimals(found.weight) : signedNumber(found[x], head.most(x)))),
+        head.keys[found.k] + (found.leaks ? " (hidden!)" : ""), ...there.map((x) => (x === "weight" ? decimals(found.weight) : signedNumber(found[x], head.most(x)))),
       ]);
       const query = isolated(head.queries[q]);
       const title = n ? ["top keys of ", query, `, of ${n} that it may see; uniform would be ${decimals(1 / n)}`] : [query, " may see no key"];
@@ -246,7 +247,7 @@ register("heads", (section, data) => {
         },
         onunpin: () => { pinned.hidden = true; },
       });
-      figure.replaceChildren(map.node, legend(scale, hiddenIn(head.cells())));
+      figure.replaceChildren(map.node, legend(scale, hiddenIn(head.cells(), head.values()[name])));
       map.redraw();
       if (head.T && head.S) {
         map.move(Math.floor(q / head.down), k, { tell: false });
@@ -321,8 +322,8 @@ register("heads", (section, data) => {
 
   // ---- the whole view
 
-  const faults = data.findings.filter((finding) => finding.is_fault);
-  const information = data.findings.filter((finding) => !finding.is_fault);
+  const faults = data.said.filter((finding) => finding.is_fault);
+  const information = data.said.filter((finding) => !finding.is_fault);
   const sentences = (findings) => element("ul", { class: "findings" }, findings.map((finding) => {
     const head = heads.find((h) => h.kind === finding.kind && h.layer === finding.layer && (finding.head === null || h.head === finding.head));
     const said = (finding.is_fault ? "Fault: " : "") + finding.sentence;
@@ -342,6 +343,7 @@ register("heads", (section, data) => {
     data.title === document.title ? null : element("h2", {}, isolated(data.title)),
     data.note ? element("p", {}, isolated(data.note)) : null,
     data.reduced ? element("p", { class: "reduced" }, data.reduced) : null,
+    data.findings.length ? null : element("p", {}, "No findings: no head and no layer has numbers that call for a look."),
     faults.length ? sentences(faults.slice(0, AT_ONCE)) : null,
     faults.length > AT_ONCE ? element("details", {}, element("summary", {}, `${faults.length - AT_ONCE} more faults`), sentences(faults.slice(AT_ONCE))) : null,
     information.length ? element("details", { open: information.length <= AT_ONCE },

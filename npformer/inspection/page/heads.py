@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from npformer.inspection.attention_map import AttentionMap
-from npformer.inspection.diagnosis import Finding
+from npformer.inspection.diagnosis import Finding, summary
 from npformer.inspection.inspection import Inspection
 from npformer.inspection.metrics import METRICS
 from npformer.inspection.page import maps
@@ -33,6 +33,7 @@ def part_of_inspection(inspection: Inspection, room: int = maps.LIMIT, full: Seq
         "note": note(inspection, shown),
         "metrics": metrics_there(inspection),
         "findings": [finding_data(finding) for finding in findings],
+        "said": [finding_data(finding) | {"sentence": sentence} for finding, sentence in summary(findings)],
         **{name: list.all for name, list in lists.items()},
         "heads": [
             entry(map, inspection.metrics(own), findings, lists) for own, map in zip(inspection.maps, shown, strict=True)
@@ -140,8 +141,10 @@ def static_parts(inspection: Inspection, findings: Sequence[Finding]) -> Iterato
     said = note(inspection, [in_characters(map) for map in inspection.maps])
     yield f"<p>{escape(said)}</p>\n" if said else ""
     if findings:
-        sentences = "".join(f"<li>{'Fault: ' if f.is_fault else ''}{escape(f.sentence)}</li>\n" for f in findings)
+        sentences = "".join(f"<li>{'Fault: ' if f.is_fault else ''}{escape(s)}</li>\n" for f, s in summary(findings))
         yield f'<ul class="findings">\n{sentences}</ul>\n'
+    else:
+        yield "<p>No findings: no head and no layer has numbers that call for a look.</p>\n"
     metrics = metrics_there(inspection)
     rows = [
         [f"{map.kind} {map.name}", ", ".join(labels_of(map, findings)) or "–"]

@@ -2,7 +2,8 @@
 
 const VISIBLE = 0;
 const FUTURE = 1;
-const HAN = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]/u; // stands upright in a column
+// Names that stand upright in a column: Chinese, Japanese, Korean, and single characters, with their number.
+const UPRIGHT = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]|^.[₀-₉]*$/u;
 const LEAK = 1e-6; // a weight where none may be, which is drawn all the same
 
 function decodeRuns(runs, length) {
@@ -63,10 +64,11 @@ function headsOf(data) {
         const found = [];
         for (let i = 0; i < wide; i++) {
           const k = whole ? i : exact().keys[q * wide + i];
-          if (whole ? codes()[q * S + k] === VISIBLE : k < S) found.push({ k, at: q * wide + i });
+          const leaks = whole && codes()[q * S + k] !== VISIBLE && Math.abs(all[name][q * S + k]) > LEAK;
+          if (whole ? codes()[q * S + k] === VISIBLE || leaks : k < S) found.push({ k, at: q * wide + i, leaks });
         }
         found.sort((a, b) => Math.abs(all[name][b.at]) - Math.abs(all[name][a.at]) || a.k - b.k);
-        return found.slice(0, n).map(({ k, at }) => ({ k, ...Object.fromEntries(Object.entries(all).map(([x, of]) => [x, of[at]])) }));
+        return found.slice(0, n).map(({ k, at, leaks }) => ({ k, leaks, ...Object.fromEntries(Object.entries(all).map(([x, of]) => [x, of[at]])) }));
       },
     };
   });
@@ -179,14 +181,16 @@ function legend(scale, hidden) {
   const keys = [
     hidden.future && element("span", { class: "key" }, element("i", { class: "swatch future" }), "after the query: hidden"),
     hidden.padding && element("span", { class: "key" }, element("i", { class: "swatch padding" }), "padding or outside the window: hidden"),
+    hidden.leak && element("span", { class: "key" }, element("i", { class: "swatch leak" }), "a small square: weight where none may be"),
   ].filter(Boolean);
   return element("figcaption", { class: "legend" },
     element("span", { class: "scale" }, bar, element("span", { class: "ticks" }, ticks)),
     element("span", { class: "note" }, scale.note), keys);
 }
 
-function hiddenIn(codes) {
-  return { future: codes.includes(FUTURE), padding: codes.some((code) => code > FUTURE) };
+function hiddenIn(codes, values = []) {
+  const leak = codes.some((code, i) => code !== VISIBLE && Math.abs(values[i]) > LEAK);
+  return { future: codes.includes(FUTURE), padding: codes.some((code) => code > FUTURE), leak };
 }
 
 // ---- pictures with a pixel for each pair; the hatching behind them shows through where a pixel is clear
@@ -225,8 +229,9 @@ function heatMap(spec) {
   const canvas = element("canvas", { "aria-hidden": "true" });
   const cell = element("div", { role: "gridcell", tabindex: "0", class: "cell" });
   const band = element("div", { class: "band", "aria-hidden": "true" });
+  const mark = element("div", { class: "mark", "aria-hidden": "true", hidden: true });
   const grid = element("div", { role: "grid", class: "grid", "aria-label": spec.label, "aria-rowcount": height, "aria-colcount": width },
-    canvas, band, element("div", { role: "row" }, cell));
+    canvas, band, mark, element("div", { role: "row" }, cell));
   const rowNames = element("div", { class: "row-names", "aria-hidden": "true" });
   const columnNames = element("div", { class: "column-names", "aria-hidden": "true" });
   const box = element("div", { class: "map" },
@@ -297,7 +302,7 @@ function heatMap(spec) {
     const step = Math.ceil((10.5 * em) / size); // names that stand too close for their letters are left to the sentence
     node.replaceChildren(...all.flatMap((name, i) => {
       if (i % step) return [];
-      const label = element("span", { title: name, class: HAN.test(name) ? "han" : "" }, isolated(name));
+      const label = element("span", { title: name, class: UPRIGHT.test(name) ? "upright-name" : "" }, isolated(name));
       label.style[dimension] = `${size * Math.min(step, all.length - i)}px`;
       return [label];
     }));
@@ -309,6 +314,9 @@ function heatMap(spec) {
     cell.style.top = `${row * size}px`;
     band.style.height = `${size}px`;
     band.style.top = `${row * size}px`;
+    mark.hidden = !pin;
+    mark.style.width = mark.style.height = `${size}px`;
+    if (pin) [mark.style.top, mark.style.left] = pin.map((at) => `${at * size}px`);
     cell.setAttribute("aria-rowindex", row + 1);
     cell.setAttribute("aria-colindex", column + 1);
     cell.setAttribute("aria-label", spec.sentence(row, column));
@@ -339,7 +347,7 @@ function heatMap(spec) {
 
   function setPin(at) {
     pin = at;
-    cell.classList.toggle("held", Boolean(pin));
+    place();
     if (pin) spec.onpin?.(row, column);
     else spec.onunpin?.();
   }

@@ -88,7 +88,7 @@ def framed(curves: Sequence[Curve], size: int, *, top: int, log: bool) -> Frame:
     return Frame(
         left=16 + math.ceil(LETTER * widest(up)),
         top=top,
-        right=size - (beside if size == WIDE else 12),
+        right=size - (beside if size == WIDE else 20),
         bottom=top + max(246, ROW * len(curves)) if size == WIDE else top + 216,
         across=across,
         up=up,
