@@ -60,7 +60,8 @@ def inspect_arrays(
     for i, layer in enumerate(layers):
         for h, P in enumerate(layer):
             dP = None if gradients is None else gradients[i][h]
-            maps.append(AttentionMap(kind, i, h, P, queries, keys, visible[i][h], dP, named_by))
+            seen = visible[i][h] & P.any(1, keepdims=True)  # a row of 0 is fully masked
+            maps.append(AttentionMap(kind, i, h, P, queries, keys, seen, dP, named_by))
             check_map(TITLE, maps[-1])
     return Inspection(title, maps)
 

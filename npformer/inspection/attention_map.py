@@ -60,11 +60,20 @@ class AttentionMap:
         """(T,), and a token that is a key as well has the same name there: a decoder produces what it reads next."""
         if self.names is not None:
             return self.names
-        if self.kind == "decoder" and self.query_tokens[:-1] == self.key_tokens[1:]:
-            return display_names((*self.key_tokens[:1], *self.query_tokens))[1:]
-        if self.kind != "cross" and self.query_tokens == self.key_tokens[len(self.key_tokens) - len(self.query_tokens) :]:
-            return self.key_names[len(self.key_tokens) - len(self.query_tokens) :]
-        return display_names(self.query_tokens)
+        tokens, start = self.text
+        return display_names(tokens)[start:]
+
+    @property
+    def text(self) -> tuple[tuple[Token, ...], int]:
+        """The tokens among which the queries' are counted, and where the first query's is. In self-attention those are the
+        keys' and, if a query is named by what it produces, the last that was produced; otherwise the queries' own."""
+        T, S = self.weights.shape
+        if self.kind == "decoder" and self.named_by == "produces":
+            if 0 < T <= S and self.query_tokens[:-1] == self.key_tokens[S - T + 1 :]:
+                return (*self.key_tokens, self.query_tokens[-1]), S - T + 1
+        elif self.kind != "cross" and T <= S and self.query_tokens == self.key_tokens[S - T :]:
+            return self.key_tokens, S - T
+        return self.query_tokens, 0
 
     @property
     def place(self) -> tuple[int, int, int]:

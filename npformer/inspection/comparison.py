@@ -22,7 +22,7 @@ class Comparison(Shown):
     """A is the good run, B the bad one; `changes` of all heads, the largest first."""
 
     def __init__(self, good: Inspection, bad: Inspection) -> None:
-        self.good, self.bad = good, bad
+        self.good, self.bad = good, bad = good.as_it_is(), bad.as_it_is()
         self.title = f"{good.title} (A) and {bad.title} (B)"
         changes = [self.change(map, bad.find(map.kind, map.layer, map.head)) for map in good.maps]
         self.changes = tuple(sorted(changes, key=lambda change: -change.distance))
@@ -73,6 +73,8 @@ def compare(good: Inspection, bad: Inspection) -> Comparison:
         for what, tokens, given in (("query", a.query_tokens, b.query_tokens), ("key", a.key_tokens, b.key_tokens)):
             if tokens != given:
                 raise ValueError(f"compare: {a.kind} {a.name} has other {what} tokens: {difference(tokens, given)}")
+        if a.named_by != b.named_by:
+            raise ValueError(f"compare: the rows of {a.kind} {a.name} are what it {a.named_by} in A, {b.named_by} in B")
     return Comparison(good, bad)
 
 

@@ -76,6 +76,10 @@ class Inspection(Shown):
             layers.setdefault(map.layer, []).append(map)
         return rollout([layers[i] for i in sorted(layers)])
 
+    def as_it_is(self) -> "Inspection":
+        """One that nothing changes from now on."""
+        return self
+
     def diagnose(
         self,
         thresholds: Thresholds | None = None,
@@ -86,8 +90,8 @@ class Inspection(Shown):
         """What there is to say of heads and layers, faults first.
 
         reference  a good run on the same tokens: which heads have changed, as well
-        also       runs of the same heads on other texts: what is judged are then means over all of them. One short text may
-                   show any head at an extreme. ValueError for other heads
+        also       runs of the same heads on other texts: entropies and patterns are then judged by their means over all of
+                   them, and a leak by the worst. One short text may show any head at an extreme. ValueError for other heads
         """
         from npformer.inspection.comparison import compare
 

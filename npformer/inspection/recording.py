@@ -266,6 +266,11 @@ class Recording(Inspection):
             if abs(each.change) < thresholds.no_effect
         ]
 
+    def as_it_is(self) -> "Recording":
+        other = copy.copy(self)
+        other.recorder = self.recorder.as_it_is()
+        return other
+
     def with_gradients(self, query: str) -> "Recording":
         """The same maps with ∂L/∂P, where L = −ln P(query): the word that some rows produce, such as 北京."""
         question = self.question()
@@ -276,8 +281,7 @@ class Recording(Inspection):
         counted = [question.rows.index(row) for row in word.places if row in question.rows]
         if not counted:
             raise ValueError(f"with_gradients: nobody knows yet what is produced where {query!r} stands")
-        other = copy.copy(self)
-        other.recorder = self.recorder.as_it_is()
+        other = self.as_it_is()
         other.gradients, other.seen = weight_gradients(self.model, question, counted), -1
         other.loss_name = f"−ln P({word.name})"
         return other

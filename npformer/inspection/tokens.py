@@ -134,8 +134,9 @@ def merged(map: "AttentionMap", groups: tuple[Spans, Spans]) -> "AttentionMap":
         return map
     queries, keys = (gapless(spans, n) for spans, n in zip(groups, map.weights.shape, strict=True))
     first_queries, first_keys = [start for start, _ in queries], [start for start, _ in keys]
-    weights = np.add.reduceat(np.add.reduceat(map.weights, first_keys, 1), first_queries, 0)
-    seeing = np.add.reduceat(map.keep.any(1).astype(int), first_queries)[:, None]
+    sees = map.keep.any(1, keepdims=True)
+    weights = np.add.reduceat(np.add.reduceat(map.weights * sees, first_keys, 1), first_queries, 0)
+    seeing = np.add.reduceat(sees.astype(int), first_queries, 0)
     after = np.logical_and.reduceat(np.logical_and.reduceat(map.future, first_keys, 1), first_queries, 0)
     return replace(
         map,
@@ -151,12 +152,15 @@ def merged(map: "AttentionMap", groups: tuple[Spans, Spans]) -> "AttentionMap":
 
 def names_of_merged(map: "AttentionMap", queries: Spans, keys: Spans) -> tuple[str, ...] | None:
     """A decoder's merged queries by the names of the keys that they produce; "…" before what is no key as a whole."""
-    if map.kind != "decoder" or map.query_tokens[:-1] != map.key_tokens[1:]:
+    _, first = map.text
+    if map.kind == "cross" or not first:
         return None
     of_keys = display_names([joined(map.key_tokens[start:end]) for start, end in keys])
     by_span = dict(zip(keys, of_keys, strict=True))
     own = display_names([joined(map.query_tokens[start:end]) for start, end in queries])
-    return tuple(by_span.get((start + 1, end + 1), f"…{name}") for (start, end), name in zip(queries, own, strict=True))
+    return tuple(
+        by_span.get((start + first, end + first), f"…{name}") for (start, end), name in zip(queries, own, strict=True)
+    )
 
 
 def in_characters(map: "AttentionMap") -> "AttentionMap":

@@ -112,7 +112,15 @@ def find_word(tokens: Sequence[Token], names: Sequence[str], word: str) -> Word 
 
 
 def find_row(map: AttentionMap, word: str) -> Word | None:
-    return without_padding(find_word(map.query_tokens, map.query_names, word), map.keep.sum(1) > 0)
+    """Counted as in the text: the second 北京 is the same among the rows as among the keys."""
+    if map.names is not None:
+        return without_padding(find_word(map.query_tokens, map.query_names, word), map.keep.sum(1) > 0)
+    tokens, first = map.text
+    word_there = find_word(tokens, display_names(tokens), word)
+    if word_there is None:
+        return None
+    spans = [(start - first, end - first) for start, end in word_there.spans if start >= first]
+    return without_padding(Word(word, spans), map.keep.sum(1) > 0) if spans else None
 
 
 def find_key(map: AttentionMap, word: str) -> Word | None:
@@ -132,13 +140,14 @@ def answer(map: AttentionMap, query: Word, key: Word, against: Word | None, prob
     weights, V = map.weights[rows], map.n_visible[rows]
     of_keys = weights.mean(0)  # (S,), over the queries
     best = float(of_keys[keys].max())
+    visible = map.keep[rows].any(0)
     return HeadAnswer(
         map.layer,
         map.head,
         float(weights[:, keys].sum(1).mean()),
         None if against is None else float(weights[:, against.places].sum(1).mean()),
-        1 + int((of_keys > best).sum()),
-        int(V.max()),
+        1 + int((of_keys[visible] > best).sum()),
+        int(visible.sum()),
         float((map.keep[rows][:, keys].sum(1) / np.maximum(V, 1)).mean()),
         probability,
     )
