@@ -28,8 +28,11 @@ class Observer:
         weights that it shall go on with, and what is called with ∂L/∂P at each backward."""
         return P, ignore
 
+    def begins(self, caches: Any, memory: Array) -> None:
+        """The caches, which hold nothing yet, will be read with this memory."""
+
     def moves(self, caches: Any, rows: Array) -> None:
-        """Row i of the caches becomes what row rows[i] was."""
+        """Row i of the caches will be what row rows[i] is."""
 
     def forks(self, caches: Any, others: Any) -> None:
         """`others` hold what `caches` hold, from now on apart."""
@@ -37,14 +40,18 @@ class Observer:
     def rewinds(self, caches: Any, lengths: Array) -> None:
         """Of row i of the caches all is forgotten but the first lengths[i] tokens."""
 
-    def writes(self, model: Any, ids: Array) -> None:
-        """Each row of what `model` read last goes on with one of `ids` (B,)."""
+    def reads(self, text: Any) -> None:
+        """What this thread's model read last is the text, a GrowingText, as it is now."""
 
-    def chooses(self, model: Any, rows: Array) -> None:
-        """Row i of what `model` read last, without a cache, becomes what row rows[i] was."""
+    def writes(self, text: Any, ids: Array) -> None:
+        """Each row of the text goes on with one of `ids` (B,)."""
+
+    def chooses(self, text: Any, rows: Array) -> None:
+        """Row i of the text, which has no cache, will be what row rows[i] is."""
 
     def settles(self, model: Any, row: int, ids: Array) -> None:
-        """A search for row `row` of a batch has found `ids` (T,), beginning and all."""
+        """A search for row `row` of a batch, which is what this thread's model read last, has found `ids` (T,), beginning
+        and all."""
 
 
 def ignore(gradient: Array) -> None:
@@ -58,11 +65,20 @@ UNSEEN: AbstractContextManager[Callable[[Any], Any]] = nullcontext(lambda y: y)
 @contextmanager
 def observed_by(observer: Observer, *, alone: bool = False) -> Iterator[None]:
     """`alone`: whoever watches already sees nothing of this block."""
-    token = OBSERVERS.set((observer,) if alone else (*OBSERVERS.get(), observer))
+    before = OBSERVERS.get()
+    OBSERVERS.set((observer,) if alone else (*before, observer))
     try:
         yield
     finally:
-        OBSERVERS.reset(token)
+        OBSERVERS.set(before if alone else without(observer, OBSERVERS.get()))
+
+
+def without(observer: Observer, observers: tuple[Observer, ...]) -> tuple[Observer, ...]:
+    """Blocks need not end in the order in which they began: the last that is this observer is taken out, and no other."""
+    for i in reversed(range(len(observers))):
+        if observers[i] is observer:
+            return observers[:i] + observers[i + 1 :]
+    return observers
 
 
 def entered(layer: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> AbstractContextManager[Callable[[Any], Any]]:

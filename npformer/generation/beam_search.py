@@ -84,7 +84,7 @@ def beam_search(
         row = prompt.row(r)
         hypotheses = search(title, model, row, n_beams, n_best, divisors, constraints)
         best = hypotheses[0].ids if hypotheses else row.ids[0, :0]
-        for observer in OBSERVERS.get():
+        for observer in OBSERVERS.get() if n else ():  # or nothing was read
             observer.settles(model, r, np.concatenate([row.ids[0], best]))
         return hypotheses
 

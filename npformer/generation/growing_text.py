@@ -36,7 +36,7 @@ class GrowingText:
         if fits and self.cache is not None:
             logits = self.model.decode_step(self.buffer[:, self.length - 1], self.cache)
             check_logits(self.title, logits, (len(self.buffer), self.vocab_size))
-            return np.asarray(logits, np.float64)
+            return self.was_read(logits)
         seen = slice(max(0, self.length - self.max_len), self.length)
         keep = None if self.keep is None else self.keep[:, seen]
         context = Prompt(self.buffer[:, seen], keep, self.source, self.source_keep)
@@ -47,12 +47,17 @@ class GrowingText:
         else:
             self.cache = None
             logits = full_pass(self.title, self.model, context)
-        return np.asarray(logits[:, -1], np.float64)  # (B,T,V) → (B,V)
+        return self.was_read(logits[:, -1])  # (B,T,V) → (B,V)
+
+    def was_read(self, logits: Array) -> Array:
+        for observer in OBSERVERS.get():
+            observer.reads(self)
+        return np.asarray(logits, np.float64)
 
     def append(self, new: Array) -> None:
         """One more id for each row: new (B,)."""
         for observer in OBSERVERS.get():
-            observer.writes(self.model, new)
+            observer.writes(self, new)
         if self.length == self.buffer.shape[1]:  # twice the room, so that an id is moved about once
             self.buffer = np.concatenate([self.buffer, np.empty_like(self.buffer)], axis=1)
             if self.keep is not None:
@@ -64,15 +69,15 @@ class GrowingText:
         """Row r becomes what row rows[r] was: rows (B',)."""
         if np.array_equal(rows, np.arange(len(self.buffer))):
             return
-        self.buffer = self.buffer[rows]
-        self.keep, self.source, self.source_keep = (
-            None if array is None else array[rows] for array in (self.keep, self.source, self.source_keep)
-        )
         if self.cache is not None:
             self.cache.reorder(rows)
         else:
             for observer in OBSERVERS.get():
-                observer.chooses(self.model, rows)
+                observer.chooses(self, rows)
+        self.buffer = self.buffer[rows]
+        self.keep, self.source, self.source_keep = (
+            None if array is None else array[rows] for array in (self.keep, self.source, self.source_keep)
+        )
 
 
 def full_pass(title: str, model: Model, text: Prompt) -> Array:

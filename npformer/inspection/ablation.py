@@ -58,7 +58,9 @@ class Question(NamedTuple):
         with observed_by(Observer(), alone=True):
             logits = question.logits(model, 1)[0]
         best = logits.argmax(-1)
-        rows = [i for i in range(len(best)) if keep is None or len(best) == 1 or keep[i]]
+        rows = [i for i in range(len(best)) if keep is None or model.config.pooling or keep[i]]
+        if not rows:
+            raise ValueError("record: all tokens of the row are hidden, so the model says nothing of them")
         return question._replace(rows=rows, expected=best[rows].tolist())
 
     def logits(self, model: Any, n: int) -> Array:
@@ -122,7 +124,7 @@ class Zeroing(Watcher):
         self.places = places
 
     def weighs(self, P: Array) -> tuple[Array, Told]:
-        who = self.attending()
+        who = self.attending(P)
         rows = [
             (b, place[2])
             for b, place in enumerate(self.places)

@@ -5,80 +5,153 @@ is a Piece. A Row is a chain of pieces, with the number that the row had in each
 """
 
 import copy
+import threading
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 
+from npformer.functional.visibility import visible_pairs, visible_positions
 from npformer.layers import DecoderLayer, EncoderLayer, Layer, MultiHeadAttention
 from npformer.models.stack import Stack, positions_of
 from npformer.observing import Observer, Told
 from npformer.operation import Array
 
 
+class Visibility(NamedTuple):
+    """What a layer was told of who may see whom, where no stack says it: as in MultiHeadAttention. Queries and keys stand at
+    these positions, (T,) or (B, T), (S,) or (B, S), −1 for hidden ones, if anybody has said so."""
+
+    queries: Array | None
+    keys: Array | None
+    keep: Array | None
+    causal: Any
+    window: Any
+
+    def pairs(self, sizes: tuple[int, ...]) -> Array:
+        """The visible ones (B, H, T, S)."""
+        B, H, T, S = sizes
+        if self.queries is None or self.keys is None:
+            visible = visible_pairs("record", (B, H, T, S), self.keep, None, self.causal, self.window)
+        else:
+            visible = visible_positions("record", self.queries, self.keys, self.causal, self.window)
+            others = visible_pairs("record", (B, H, T, S), self.keep, None, None, None)
+            visible = visible if others is None else visible & others
+        return np.broadcast_to(True if visible is None else visible, sizes)
+
+
 class Attending(NamedTuple):
-    """Which attention it is that offers its weights, and where its keys stand, (S,) or (B, S), if a cache says so."""
+    """Which attention it is that offers its weights, where its keys stand, (S,) or (B, S), if a cache says so, and what may
+    be seen as it was told."""
 
     kind: str
     layer: int
     key_positions: Array | None
+    visibility: Visibility
+
+
+class Work(threading.local):
+    """What a thread is at: of those that share an observer, as asyncio.to_thread makes them, each runs models by itself."""
+
+    def __init__(self) -> None:
+        self.entered: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        self.numbers: list[int] = []  # of the layer that each stack has come to: one layer may stand in it twice
+        self.loose: list[tuple[str, Any]] = []  # layers outside of any stack, in the order in which they are met
+        self.pieces: list[Piece] = []  # being read, the innermost last
+        self.run: Run | None = None  # read last
+        self.searches: list[Run] = []  # of the rows of a batch so far
 
 
 class Watcher(Observer):
     """Knows at each moment which of the model's layers is at work."""
 
     def __init__(self, model: Layer) -> None:
-        self.roots = [model, *(part for part in vars(model).values() if isinstance(part, Stack))]
-        self.loose: list[tuple[str, Any]] = []  # layers outside of any stack, in the order in which they are met
-        self.entered: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-        self.numbers: list[int] = []  # of the layer that each stack has come to: one layer may stand in it twice
+        stacks = [part for part in vars(model).values() if isinstance(part, Stack)]
+        of_decoders = [is_decoder(stack) for stack in stacks]
+        self.roots = [model, *(stacks if len({*of_decoders}) == len(stacks) else [])]  # else no run is of one of them alone
+        self.work = Work()
 
     def enters(self, layer: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        outer = self.entered[-1][0] if self.entered else None
+        work = self.work
+        outer = work.entered[-1][0] if work.entered else None
         if isinstance(outer, Stack) and any(layer is own for own in outer.layers):
-            self.numbers[-1] += 1
+            work.numbers[-1] += 1
         if isinstance(layer, Stack):
-            self.numbers.append(-1)
-        self.entered.append((layer, inputs, options))
+            work.numbers.append(-1)
+        work.entered.append((layer, inputs, options))
 
     def leaves(self, layer: Any, y: Any) -> None:
-        self.entered.pop()
+        self.work.entered.pop()
         if isinstance(layer, Stack):
-            self.numbers.pop()
+            self.work.numbers.pop()
 
-    def attending(self) -> Attending | None:
+    def attending(self, P: Array) -> Attending | None:
         """None where it is no layer of the model."""
-        if not any(layer is root for layer, _, _ in self.entered for root in self.roots):
+        work = self.work
+        if not any(layer is root for layer, _, _ in work.entered for root in self.roots):
             return None
         kind, memory, cache = "encoder", None, None
         whole: Layer | None = None
         number: int | None = None
-        for layer, inputs, options in self.entered:
+        told: dict[str, Any] = {}
+        for layer, inputs, options in work.entered:
             if isinstance(layer, Stack):
-                number = self.numbers[-1]
-            elif isinstance(layer, EncoderLayer | DecoderLayer):
-                kind, whole = "decoder" if isinstance(layer, DecoderLayer) else "encoder", layer
+                number = work.numbers[-1]
+            elif isinstance(layer, EncoderLayer):
+                kind, whole, told = "encoder", layer, options
+            elif isinstance(layer, DecoderLayer):
+                kind, whole, told = "decoder", layer, {**options, "causal": True, "window": layer.window}
             elif isinstance(layer, MultiHeadAttention):
                 memory, cache = inputs[1] if len(inputs) > 1 else options.get("memory"), options.get("cache")
                 if whole is None:
-                    kind, whole = "encoder" if options.get("causal") in (None, False) else "decoder", layer
-        kind = kind if memory is None else "cross"
+                    kind, whole, told = "decoder" if looks_back(options, P.shape) else "encoder", layer, options
+        if memory is not None:
+            kind, cache = "cross", None
+            if isinstance(whole, DecoderLayer):
+                told = {"keep": told.get("memory_keep")}
         if number is None:
-            whole = whole or self.entered[-1][0]
-            alike = [layer for given, layer in self.loose if given == kind]
+            whole = whole or work.entered[-1][0]
+            alike = [layer for given, layer in work.loose if given == kind]
             number = next((i for i, layer in enumerate(alike) if layer is whole), len(alike))
             if number == len(alike):
-                self.loose.append((kind, whole))
-        return Attending(kind, number, None if memory is not None or cache is None else cache.positions)
+                work.loose.append((kind, whole))
+        return Attending(kind, number, None if cache is None else cache.positions, visibility(told, memory, cache, P.shape))
+
+
+def is_decoder(stack: Stack) -> bool:
+    return any(isinstance(layer, DecoderLayer) for layer in stack.layers)
+
+
+def looks_back(options: dict[str, Any], sizes: tuple[int, ...]) -> bool:
+    """Whether no query sees a key after itself, where the queries are the last of the keys."""
+    causal = options.get("causal")
+    if isinstance(causal, bool | np.bool_):  # True is an integer in Python
+        return bool(causal)
+    return causal is not None and causal <= sizes[3] - sizes[2]
+
+
+def visibility(told: dict[str, Any], memory: Array | None, cache: Any, sizes: tuple[int, ...]) -> Visibility:
+    queries, keep = (None if told.get(name) is None else told[name].copy() for name in ("positions", "keep"))
+    T, S = sizes[2:]
+    if cache is not None:
+        keys = cache.positions
+        if queries is None:  # they were the last to come in
+            ends = cache.length if cache.row_lengths is None else cache.row_lengths[:, None]
+            queries = ends - T + np.arange(T)
+    else:
+        keys = queries if memory is None else np.arange(S)
+    return Visibility(queries, keys, keep, told.get("causal"), told.get("window"))
 
 
 @dataclass(eq=False)
 class Look:
-    """P (B, H, T, S) of one attention, and ∂L/∂P once a backward has come by."""
+    """P (B, H, T, S) of one attention, and ∂L/∂P once a backward has come by. `is_one_of_many`: it attended before."""
 
     P: Array
     key_positions: Array | None
+    visibility: Visibility
+    is_one_of_many: bool
     gradient: Array | None = None
 
 
@@ -97,7 +170,6 @@ class Piece:
     is_decoder: bool
     is_whole: bool
     looks: dict[tuple[str, int], Look] = field(default_factory=dict)
-    features: Any = None
 
     def read(self, b: int) -> list[int]:
         """The ids of row b, without padding."""
@@ -117,17 +189,15 @@ class Row(NamedTuple):
     written: int | None = None
     length: int | None = None
 
-    def goes_on_as(self, other: "Row") -> bool:
-        """Whether `other`, read anew, is this text, of which the beginning may be lost, with what was written after it."""
-        ids, mine = ([id for piece, b in row.parts for id in piece.read(b)] for row in (other, self))
-        return self.written is not None and bool(ids) and [*mine, self.written][-len(ids) :] == ids
-
 
 @dataclass(eq=False)
 class Run:
+    """`settled`: what a search has found, and `searches` are those of all rows of its batch."""
+
     rows: list[Row]
     finished: list[Row] = field(default_factory=list)
     settled: Array | None = None
+    searches: list["Run"] = field(default_factory=list)
 
     def move(self, rows: Array) -> None:
         """Row i becomes what row rows[i] was."""
@@ -137,88 +207,33 @@ class Run:
 
 
 class Recorder(Watcher):
-    """`run` is the one that was read last; `version` changes with everything that is seen."""
+    """`run` is the one that was read last; `version` is another with everything that is seen.
+
+    Nothing is refused here: the model runs as if nobody watched. Where it cannot be told what a row has read, its row says
+    so once it is asked (stitching.py).
+    """
 
     def __init__(self, model: Layer) -> None:
         super().__init__(model)
         self.run: Run | None = None
-        self.before: Run | None = None  # the one before the source that was read last
-        self.searches: list[Run] = []  # of each row of a batch
-        self.version = 0
-        stacks = [root for root in self.roots if isinstance(root, Stack)]
-        self.has_decoder = any(isinstance(layer, DecoderLayer) for stack in stacks for layer in stack.layers)
-        self.pieces: list[Piece] = []  # being read, the innermost last
-        self.encoded: list[Piece] = []
+        self.version = object()
+        self.has_decoder = any(isinstance(root, Stack) and is_decoder(root) for root in self.roots)
+        self.forget()
+
+    def forget(self) -> None:
+        """What goes on from here is not known."""
+        self.encoded: list[tuple[ReferenceType[Any], Piece]] = []  # with what came of it, as long as somebody has that
         self.runs: WeakKeyDictionary[Any, Run] = WeakKeyDictionary()  # by their first cache
+        self.texts: WeakKeyDictionary[Any, Run] = WeakKeyDictionary()  # by the GrowingText
 
-    def enters(self, layer: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        super().enters(layer, inputs, options)
-        if not any(layer is root for root in self.roots):
-            return
-        if isinstance(layer, Stack):
-            self.pieces.append(piece_of(layer, inputs, options))
-            caches = options.get("caches")
-            if caches is not None and caches[0].length == 0:
-                self.runs.pop(caches[0], None)
-            elif caches is not None and caches[0] not in self.runs:
-                raise ValueError("record: the cache held tokens before the recording began; make it in the `with` block")
-        elif len(self.roots) == 1:
-            self.pieces.append(Piece(None, None, None, None, None, None, [], False, True))
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy keeps what was seen, and goes on by itself."""
+        return {name: value for name, value in vars(self).items() if name not in ("work", "encoded", "runs", "texts")}
 
-    def leaves(self, layer: Any, y: Any) -> None:
-        _, inputs, options = self.entered[-1]
-        super().leaves(layer, y)
-        if not any(layer is root for root in self.roots) or not (isinstance(layer, Stack) or len(self.roots) == 1):
-            return
-        piece = self.pieces.pop()
-        if y is None:
-            return
-        self.version += 1
-        if piece.ids is None or not piece.is_decoder:
-            piece.features = y
-            self.take_encoder(piece)
-        else:
-            self.take(piece, options.get("caches"), inputs[1] if len(inputs) > 1 else options.get("memory"))
-
-    def take_encoder(self, piece: Piece) -> None:
-        if self.has_decoder:
-            self.encoded.append(piece)
-        n_rows = len(next(iter(piece.looks.values())).P) if piece.looks else 0
-        self.before, self.run = self.run, Run([Row(b, piece, b, ()) for b in range(n_rows)])
-
-    def take(self, piece: Piece, caches: Any, memory: Array | None) -> None:
-        if caches is not None and caches[0] in self.runs:
-            self.run = self.runs[caches[0]]
-            self.run.rows = [
-                row._replace(parts=(*row.parts, (piece, b)), written=None, length=None)
-                for b, row in enumerate(self.run.rows)
-            ]
-            return
-        assert piece.ids is not None
-        encoder, sources = self.find_source(memory, len(piece.ids))
-        before = self.run if memory is None else self.before
-        self.run = Run([Row(b, encoder, sources[b], ((piece, b),)) for b in range(len(piece.ids))])
-        if caches is not None:
-            self.runs[caches[0]] = self.run
-            return
-        self.encoded = [other for other in self.encoded if other is not encoder]  # it is of no use to another pass
-        if before is not None and len(before.rows) == len(self.run.rows):
-            pairs = list(zip(before.rows, self.run.rows, strict=True))
-            if all(old.goes_on_as(new) for old, new in pairs):
-                self.run = Run([new._replace(origin=old.origin) for old, new in pairs], before.finished)
-
-    def find_source(self, memory: Array | None, n_rows: int) -> tuple[Piece | None, list[int]]:
-        """The encoder's pass that made the memory, and which of its rows each row is, for a cache may have moved them."""
-        if memory is not None:
-            for piece in reversed(self.encoded):
-                if piece.features is memory:
-                    return piece, list(range(len(memory)))
-            for piece in reversed(self.encoded):
-                if piece.features.shape[1:] == memory.shape[1:]:
-                    equal = [[np.array_equal(row, other) for other in piece.features] for row in memory]
-                    if all(map(any, equal)):
-                        return piece, [row.index(True) for row in equal]
-        return None, [0] * n_rows
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.work = Work()
+        self.forget()
 
     def as_it_is(self) -> "Recorder":
         """One that what is read from now on does not change."""
@@ -226,23 +241,87 @@ class Recorder(Watcher):
         other.run = None if self.run is None else replace(self.run, rows=[*self.run.rows], finished=[*self.run.finished])
         return other
 
+    def changed(self) -> None:
+        self.version = object()
+
+    def enters(self, layer: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        super().enters(layer, inputs, options)
+        if self.is_piece(layer):
+            self.work.pieces.append(piece_of(layer, inputs, options))
+
+    def is_piece(self, layer: Any) -> bool:
+        return any(layer is root for root in self.roots) and (isinstance(layer, Stack) or len(self.roots) == 1)
+
+    def leaves(self, layer: Any, y: Any) -> None:
+        _, inputs, options = self.work.entered[-1]
+        super().leaves(layer, y)
+        if not self.is_piece(layer):
+            return
+        piece = self.work.pieces.pop()
+        if y is None:
+            return
+        if piece.ids is None or not piece.is_decoder:
+            run = self.encoder_run(piece, y)
+        else:
+            run = self.decoder_run(piece, options.get("caches"), inputs[1] if len(inputs) > 1 else options.get("memory"))
+        self.run = self.work.run = run
+        self.changed()
+
+    def encoder_run(self, piece: Piece, features: Any) -> Run:
+        if self.has_decoder:
+            self.encoded = [(made, each) for made, each in self.encoded if made() is not None] + [(ref(features), piece)]
+        n_rows = len(next(iter(piece.looks.values())).P) if piece.looks else 0
+        return Run([Row(b, piece, b, ()) for b in range(n_rows)])
+
+    def decoder_run(self, piece: Piece, caches: Any, memory: Array | None) -> Run:
+        assert piece.ids is not None
+        run = None if caches is None else self.runs.get(caches[0])
+        if run is not None and len(run.rows) == len(piece.ids):
+            begins = not any(row.parts for row in run.rows)  # rows have no number before the first of them is read
+            run.finished = [] if begins else run.finished
+            run.rows = [
+                row._replace(origin=b if begins else row.origin, parts=(*row.parts, (piece, b)), written=None, length=None)
+                for b, row in enumerate(run.rows)
+            ]
+            return run
+        encoder = self.encoder_of(memory)
+        run = Run([Row(b, encoder, b, ((piece, b),)) for b in range(len(piece.ids))])
+        if caches is not None:
+            self.runs[caches[0]] = run
+        return run
+
+    def encoder_of(self, memory: Array | None) -> Piece | None:
+        """The encoder's pass that made the memory."""
+        return next((piece for made, piece in self.encoded if memory is not None and made() is memory), None)
+
     def weighs(self, P: Array) -> tuple[Array, Told]:
-        who = self.attending()
-        if who is None or not self.pieces:
+        who = self.attending(P)
+        if who is None or not self.work.pieces:
             return super().weighs(P)
-        look = Look(P, who.key_positions)
-        self.pieces[-1].looks[who.kind, who.layer] = look
+        looks, place = self.work.pieces[-1].looks, (who.kind, who.layer)
+        look = looks[place] = Look(P, who.key_positions, who.visibility, place in looks)
 
         def take(gradient: Array) -> None:
             look.gradient = gradient
-            self.version += 1
+            self.changed()
 
         return P, take
 
+    def begins(self, caches: Any, memory: Array) -> None:
+        encoder = self.encoder_of(memory)
+        if encoder is not None:
+            self.runs[caches[0]] = Run([Row(b, encoder, b, ()) for b in range(len(memory))])
+
     def moves(self, caches: Any, rows: Array) -> None:
-        if caches[0] in self.runs:
-            self.runs[caches[0]].move(rows)
-            self.version += 1
+        run, lengths = self.runs.get(caches[0]), caches[0].lengths
+        if run is None:
+            return
+        n = len(run.rows)
+        if rows.max(initial=-1) < n and (lengths is None or len(lengths) == n):
+            run.move(rows)
+            self.changed()
+        else:
+            del self.runs[caches[0]]  # they were moved where nobody watched
 
     def forks(self, caches: Any, others: Any) -> None:
         if caches[0] in self.runs:
@@ -250,29 +329,44 @@ class Recorder(Watcher):
             self.runs[others[0]] = replace(run, rows=list(run.rows), finished=list(run.finished))
 
     def rewinds(self, caches: Any, lengths: Array) -> None:
-        if caches[0] in self.runs:
-            run = self.runs[caches[0]]
+        run = self.runs.get(caches[0])
+        if run is not None and len(run.rows) == len(lengths):
             run.rows = [row._replace(written=None, length=n) for row, n in zip(run.rows, lengths.tolist(), strict=True)]
-            self.version += 1
+            self.changed()
 
-    def writes(self, model: Any, ids: Array) -> None:
-        if model is self.roots[0] and self.run is not None and len(self.run.rows) == len(ids):
-            self.run.rows = [row._replace(written=int(id)) for row, id in zip(self.run.rows, ids, strict=True)]
-            self.version += 1
+    def reads(self, text: Any) -> None:
+        run, before = self.work.run, self.texts.get(text)
+        if text.model is not self.roots[0] or run is None or len(run.rows) != len(text.ids):
+            return
+        if before is not None and before is not run and len(before.rows) == len(run.rows):
+            run.rows = [new._replace(origin=old.origin) for new, old in zip(run.rows, before.rows, strict=True)]
+            run.finished = before.finished
+            self.changed()
+        self.texts[text] = run
 
-    def chooses(self, model: Any, rows: Array) -> None:
-        if model is self.roots[0] and self.run is not None:
-            self.run.move(rows)
-            self.version += 1
+    def writes(self, text: Any, ids: Array) -> None:
+        run = self.texts.get(text)
+        if run is not None and len(run.rows) == len(ids):
+            run.rows = [row._replace(written=int(id)) for row, id in zip(run.rows, ids, strict=True)]
+            self.changed()
+
+    def chooses(self, text: Any, rows: Array) -> None:
+        run = self.texts.get(text)
+        if run is not None and len(run.rows) == len(text.ids):
+            run.move(rows)
+            self.changed()
 
     def settles(self, model: Any, row: int, ids: Array) -> None:
-        if model is self.roots[0] and self.run is not None:
-            self.run.settled = ids
-            self.searches = [*self.searches[:row], self.run]
-            self.version += 1
+        run, work = self.work.run, self.work
+        if model is self.roots[0] and run is not None:
+            run.settled, run.searches = ids, [*work.searches[:row], run]
+            work.searches = run.searches
+            self.changed()
 
 
-def piece_of(stack: Stack, inputs: tuple[Any, ...], options: dict[str, Any]) -> Piece:
+def piece_of(stack: Layer, inputs: tuple[Any, ...], options: dict[str, Any]) -> Piece:
+    if not isinstance(stack, Stack):
+        return Piece(None, None, None, None, None, None, [], is_decoder=False, is_whole=True)
     ids = (inputs[0] if inputs else options["ids"]).copy()  # the caller may use his array again
     keep, memory_keep, token_types = (
         None if options.get(name) is None else options[name].copy() for name in ("keep", "memory_keep", "token_types")
@@ -284,6 +378,6 @@ def piece_of(stack: Stack, inputs: tuple[Any, ...], options: dict[str, Any]) -> 
     return Piece(
         *(ids, positions, np.zeros(len(ids), int) if starts is None else starts, keep, memory_keep, token_types),
         windows=[getattr(layer, "window", None) for layer in stack.layers],
-        is_decoder=any(isinstance(layer, DecoderLayer) for layer in stack.layers),
+        is_decoder=is_decoder(stack),
         is_whole=caches is None,
     )

@@ -6,6 +6,7 @@ recording.show()
 """
 
 import copy
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from npformer.inspection.attention_map import MOST_TOKENS, AttentionMap, check_m
 from npformer.inspection.diagnosis import Finding, Thresholds
 from npformer.inspection.inspection import Inspection
 from npformer.inspection.recorder import Look, Piece, Recorder, Row, Run
-from npformer.inspection.stitching import causal, maps_of, stitched, text_of
+from npformer.inspection.stitching import alone, causal, maps_of, stitched, text_of
 from npformer.inspection.tokens import Token
 from npformer.inspection.who_attends import Word, find_row
 from npformer.layers import Layer
@@ -50,7 +51,11 @@ def record(
     row                which row of a batch the maps are of
 
     Shown is the run that was read last, a pass or a text that was read in pieces; of a beam search the best text that it
-    found. Within the block decode_step takes the plain way, which is slower, and gives the same but for rounding.
+    found. Of a layer that is no model and no Stack it is its last pass, also over a cache. Threads that begin in the block
+    with its context, as those of asyncio.to_thread, are recorded too, each for itself, and the last pass to end is shown.
+
+    The model runs as if nobody watched, but that within the block decode_step takes the plain way, which is slower, and
+    gives the same but for rounding. What cannot be shown says so when the maps are asked for: ValueError.
     """
     recording = Recording(model, vocabulary, source_vocabulary, row=row, title=title)
     with observed_by(recording.recorder):
@@ -71,6 +76,8 @@ class Recording(Inspection):
     ) -> None:
         if not isinstance(model, Layer):
             raise TypeError(f"record: model must be a model or a layer, got {type(model).__name__}")
+        if title is not None and not isinstance(title, str):
+            raise TypeError(f"record: title must be a string, got {type(title).__name__}")
         self.model = model
         self.row = check_count("record", "row", row, low=0)
         config = getattr(model, "config", None)
@@ -83,19 +90,20 @@ class Recording(Inspection):
                 "source_vocabulary", source_vocabulary, getattr(config, "source_vocab_size", None) or size
             )
         self.recorder = Recorder(model)
-        self.seen = -1
+        self.seen: object = None  # the version of which the maps are
         self.gradients: dict[Place, Array] | None = None
-        self.all_ablations: tuple[int, list[Ablation]] | None = None  # of which version
+        self.all_ablations: tuple[object, int, list[Ablation]] | None = None  # of which version, with which parameters
         super().__init__(type(model).__name__ if title is None else title, ())
 
     @property
     def maps(self) -> tuple[AttentionMap, ...]:
-        if self.seen != self.recorder.version:
+        version = self.recorder.version
+        if self.seen is not version:
             maps = self.make_maps()
             for map in maps:
                 check_map("record", map)
             self._maps, self._metrics = tuple(sorted(maps, key=lambda map: map.place)), {}
-            self.seen = self.recorder.version
+            self.seen = version
         return self._maps
 
     def chosen(self) -> tuple[Run, Row]:
@@ -103,8 +111,8 @@ class Recording(Inspection):
         run = self.recorder.run
         if run is None:
             raise ValueError("record: the model was not run in the `with` block")
-        if run.settled is not None and self.row < len(self.recorder.searches):
-            run = self.recorder.searches[self.row]
+        if run.settled is not None and self.row < len(run.searches):
+            run = run.searches[self.row]
             assert run.settled is not None
             read = run.settled[:-1].tolist()
             for row in [*run.rows, *run.finished]:
@@ -114,15 +122,20 @@ class Recording(Inspection):
             if row.origin == self.row:
                 return run, row
         n = 1 + max((row.origin for row in [*run.rows, *run.finished]), default=-1)
-        n = n if run.settled is None else len(self.recorder.searches)
+        n = n if run.settled is None else len(run.searches)
         raise ValueError(f"record: row {self.row} was asked for, but {n} were run")
 
     def make_maps(self) -> list[AttentionMap]:
         _, row = self.chosen()
+        refuse_parts(row)
         maps: list[AttentionMap] = []
         source: tuple[Token, ...] = ()
         source_keep: Array | None = None
-        if row.encoder is not None and row.encoder.looks:
+        if row.encoder is not None and row.encoder.ids is None:
+            for (kind, layer), look in row.encoder.looks.items():
+                too_long("record", *look.P.shape[2:])
+                maps += alone(kind, layer, look, row.source)
+        elif row.encoder is not None and row.encoder.looks:
             source, source_keep = self.source_of(row.encoder, row.source)
             for (kind, layer), look in row.encoder.looks.items():
                 maps += self.whole_maps(kind, layer, look, row.source, source, source_keep)
@@ -154,8 +167,7 @@ class Recording(Inspection):
     def source_of(self, piece: Piece, b: int) -> tuple[tuple[Token, ...], Array]:
         S = next(iter(piece.looks.values())).P.shape[3]
         too_long("record", S, S)
-        if piece.ids is None:
-            return tuple(map(str, range(S))), np.ones(S, bool)
+        assert piece.ids is not None
         keep = np.ones(S, bool) if piece.keep is None else piece.keep[b]
         return tuple(name_of(self.source_names, id) for id in piece.ids[b].tolist()), keep
 
@@ -179,8 +191,8 @@ class Recording(Inspection):
         measured = super().metrics(map)
         if not known and map.gradient is not None and self.gradients is None:
             measured["importance"] = self.importance(map)
-        if self.all_ablations is not None and self.all_ablations[0] == self.recorder.version:
-            changes = {(each.kind, each.layer, each.head): each.change for each in self.all_ablations[1]}
+        if self.all_ablations is not None and self.all_ablations[0] is self.recorder.version:
+            changes = {(each.kind, each.layer, each.head): each.change for each in self.all_ablations[2]}
             measured["ablation"] = changes[map.kind, map.layer, map.head]
         return measured
 
@@ -226,9 +238,11 @@ class Recording(Inspection):
     def ablations(self, maps: Sequence[AttentionMap] | None = None) -> list[Ablation]:
         """`ablate` of each of these heads, or of all."""
         if maps is None:
-            if self.all_ablations is None or self.all_ablations[0] != self.recorder.version:
-                self.all_ablations = self.recorder.version, self.ablations(self.maps)
-            return self.all_ablations[1]
+            version, weights = self.recorder.version, checksum(self.model)
+            known = self.all_ablations
+            if known is None or known[0] is not version or known[1] != weights:
+                known = self.all_ablations = version, weights, self.ablations(self.maps)
+            return known[2]
         question = self.question()
         places = [(map.kind, map.layer, map.head) for map in maps]
         before, *after = log_probabilities(self.model, question, [None, *places])
@@ -282,7 +296,7 @@ class Recording(Inspection):
         if not counted:
             raise ValueError(f"with_gradients: nobody knows yet what is produced where {query!r} stands")
         other = self.as_it_is()
-        other.gradients, other.seen = weight_gradients(self.model, question, counted), -1
+        other.gradients, other.seen = weight_gradients(self.model, question, counted), None
         other.loss_name = f"−ln P({word.name})"
         return other
 
@@ -301,6 +315,25 @@ def names_of(name: str, vocabulary: Vocabulary, size: int | None) -> Sequence[To
 
 def name_of(names: Sequence[Token] | None, id: int) -> Token:
     return str(id) if names is None or not 0 <= id < len(names) else names[id]
+
+
+def checksum(model: Layer) -> int:
+    """Of the parameters: another once they are trained."""
+    found = 0
+    for parameter in model.parameters().values():
+        found = zlib.crc32(np.ascontiguousarray(parameter.value).data, found)
+    return found
+
+
+def refuse_parts(row: Row) -> None:
+    """ValueError where an attention attended several times in one pass, so that what is known of it is a part."""
+    for piece in [*([row.encoder] if row.encoder else []), *(piece for piece, _ in row.parts)]:
+        for (kind, layer), look in piece.looks.items():
+            if look.is_one_of_many:
+                raise ValueError(
+                    f"record: {kind} layer {layer} attended more than once in one pass, and a map can show one of these "
+                    "alone: record a part of the model that attends once"
+                )
 
 
 def part(array: Array | None, b: int) -> Array | None:

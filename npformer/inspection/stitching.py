@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer.inspection.attention_map import AttentionMap
-from npformer.inspection.recorder import Row
+from npformer.inspection.recorder import Look, Row
 from npformer.inspection.tokens import Token
 from npformer.operation import Array
 
@@ -33,6 +33,11 @@ def text_of(row: Row) -> Text:
         for piece, b in row.parts:
             assert piece.positions is not None and piece.starts is not None
             places = piece.positions[b][piece.positions[b] >= 0].tolist()
+            if not by_place.keys() >= {*range(piece.starts[b])}:
+                raise ValueError(
+                    "record: the cache held tokens that were not recorded: from before the `with` block, or of a pass that "
+                    "was interrupted"
+                )
             by_place = {place: by_place[place] for place in range(piece.starts[b])}  # the rest was forgotten
             by_place.update(zip(places, piece.read(b), strict=True))
         ids, keep = list(by_place.values()), np.ones(len(by_place), bool)
@@ -77,6 +82,29 @@ def stitched(row: Row, kind: str, layer: int, T: int, S: int) -> tuple[Array, Ar
     return P, dP if all(look.gradient is not None for _, _, look in parts) else None
 
 
+def alone(kind: str, layer: int, look: Look, b: int) -> list[AttentionMap]:
+    """The maps of a layer that no stack holds, of its last pass: of what is seen by what the layer was told. With a cache
+    the tokens have the numbers of their positions, in whose order the keys stand."""
+    H, T, S = look.P.shape[1:]
+    queries, keys = (
+        np.arange(n) if at is None else at if at.ndim == 1 else at[b]
+        for at, n in ((look.visibility.queries, T), (look.key_positions, S))
+    )
+    rows, columns = np.arange(T), np.arange(S)
+    if look.key_positions is not None:
+        rows = np.flatnonzero(queries >= 0)
+        columns = np.argsort(keys, kind="stable")[(keys < 0).sum() :]
+        queries, keys = queries[rows], keys[columns]
+        names = [tuple(map(str, at.tolist())) for at in (queries, keys)]
+    else:
+        names = [tuple(map(str, range(n))) for n in (T, S)]
+    taken = np.ix_(np.arange(H), rows, columns)
+    row_keep = queries >= 0
+    keep = look.visibility.pairs(look.P.shape)[b][taken] & row_keep[:, None]
+    dP = None if look.gradient is None else look.gradient[b][taken]
+    return maps_of(kind, layer, look.P[b][taken], dP, names[0], names[1], keep, row_keep, "reads")
+
+
 def maps_of(
     kind: str,
     layer: int,
@@ -88,10 +116,12 @@ def maps_of(
     row_keep: Array,
     named_by: str,
 ) -> list[AttentionMap]:
-    """A map for each head of P (H, T, S). What padding asks is nobody's question, and not shown."""
+    """A map for each head of P (H, T, S), of which `keep`, (T, S) or (H, T, S), may be seen. What padding asks is nobody's
+    question, and not shown."""
+    keep = np.broadcast_to(keep, P.shape)
     P = np.where(row_keep[:, None], P.real, 0).astype(np.float64)
     gradients = None if dP is None else np.where(row_keep[:, None], dP.real, 0).astype(np.float64)
     return [
-        AttentionMap(kind, layer, h, P[h], queries, keys, keep, None if gradients is None else gradients[h], named_by)
+        AttentionMap(kind, layer, h, P[h], queries, keys, keep[h], None if gradients is None else gradients[h], named_by)
         for h in range(len(P))
     ]

@@ -243,7 +243,8 @@ def drawn(window: Window, map: AttentionMap, values: Array, sign: Sign, samples:
         mark = window.said(mark)
         return window.painted(mark + mark[-1] * (columns - len(mark)), code)
 
-    lines = grid(window, window.names(map.query_names), window.names(map.key_names), cell, least)
+    rows, columns = window.names(map.query_names, map.key_names)
+    lines = grid(window, rows, columns, cell, least)
     said = {f"{window.said(mark)} {meaning}": code for (mark, code), meaning in legend.items()}
     below = "\n".join(window.listed(said))
     for entry, code in said.items():
@@ -253,7 +254,7 @@ def drawn(window: Window, map: AttentionMap, values: Array, sign: Sign, samples:
 
 
 def top_keys(window: Window, map: AttentionMap) -> list[str]:
-    queries, keys = window.names(map.query_names), window.names(map.key_names)
+    queries, keys = window.names(map.query_names, map.key_names)
     label = widest(queries)
     lines = window.prose(f"What each query attends to most, at most {count(N_TOP_KEYS, 'key')}:")
     for q, query in enumerate(queries):
@@ -275,7 +276,7 @@ def top_gradients(window: Window, map: AttentionMap, gradient: Array, loss_name:
 
 def top_pairs(window: Window, map: AttentionMap, values: Array, said: Callable[[int, int], list[str]]) -> list[str]:
     """The pairs with the largest values, of either sign."""
-    queries, keys = window.names(map.query_names), window.names(map.key_names)
+    queries, keys = window.names(map.query_names, map.key_names)
     order = np.argsort(-abs(values), axis=None, kind="stable")[:N_TOP_PAIRS]
     lines: list[str] = []
     for q, k in (divmod(int(i), values.shape[1]) for i in order if values.flat[i] != 0):
@@ -284,7 +285,9 @@ def top_pairs(window: Window, map: AttentionMap, values: Array, said: Callable[[
 
 
 def signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "−")
+    """Four decimals, or four digits where that would show none, or too many."""
+    form = "+.4f" if value == 0 or 5e-5 <= abs(value) < 1e6 else "+.3e"
+    return format(value, form).replace("-", "−")
 
 
 def compared(window: Window, comparison: Comparison, maps: Sequence[AttentionMap]) -> Iterator[list[str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npformer.inspection.columns import clipped, left, packed, right, width
+from npformer.inspection.cut_names import CutNames
 
 WIDEST_NAME = 12
 SHADES = "·░▒▓█"
@@ -64,15 +65,17 @@ class Window:
     def listed(self, pieces: Iterable[str], first: str = "", indent: str = "  ") -> list[str]:
         return packed(map(self.said, pieces), self.width, first=first or indent, indent=indent, gap="   ")
 
-    def clipped(self, name: str, columns: int) -> str:
-        """The number of a repeated token stays."""
+    def clipped(self, name: str, columns: int, number: str = "") -> str:
+        """The number of a repeated token stays, and stands after `number`."""
         stem = re.sub(f"[{SUBSCRIPTS}]{{1,4}}$", "", name)
-        number = self.said(name[len(stem) :])
+        number += self.said(name[len(stem) :])
         return clipped(self.said(stem), columns - width(number), self.said("…")) + number
 
-    def names(self, names: Sequence[str]) -> list[str]:
+    def names(self, *lists: Sequence[str]) -> list[list[str]]:
+        """Names of tokens, cut where they are long. Over all lists, names that differ stay different."""
         columns = min(WIDEST_NAME, self.width // 3)
-        return [self.isolated(self.clipped(name, columns)) for name in names]
+        cut = CutNames(lambda name, number: self.clipped(name, columns, number))
+        return [[self.isolated(cut(name)) for name in names] for names in lists]
 
     def isolated(self, name: str) -> str:
         """A terminal that turns Hebrew round would turn the columns as well."""

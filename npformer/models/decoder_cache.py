@@ -27,6 +27,9 @@ class DecoderCache:
         self.layers = list(layers)
         self.memory, self.memory_keep = memory, memory_keep
         self.one_token: OneToken | None = None  # the model made ready for decode_step, and its keys and values of the memory
+        if memory is not None:
+            for observer in OBSERVERS.get():
+                observer.begins(self.layers, memory)
 
     @property
     def n_rows(self) -> int | None:

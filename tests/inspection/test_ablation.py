@@ -157,3 +157,42 @@ def test_what_ablation_has_found_is_a_metric_once_all_heads_were_ablated():
     with observed_by(recording.recorder):
         model(IDS[:, :4])
     assert {recording.metrics(map)["ablation"] for map in recording.maps} == {None}
+
+
+def test_ablations_are_found_anew_once_the_weights_have_changed_or_something_else_was_read():
+    model = gpt()
+    recording = recorded(model, IDS, row=1)
+    found = recording.ablations()
+    assert recording.ablations() is found
+    for parameter in model.parameters().values():
+        parameter.value *= 1.5
+    changed = recording.ablations()
+    assert changed[0].loss != pytest.approx(found[0].loss, rel=1e-3)
+    for ablation in changed:
+        alone = recording.ablate(ablation.kind, ablation.layer, ablation.head)
+        assert ablation.loss == pytest.approx(alone.loss, rel=1e-12)
+    with observed_by(recording.recorder):
+        model(IDS[:, :4])
+    assert recording.ablations()[0].tokens == tuple(map_names(IDS[1, 1:4]))
+
+
+def test_single_precision_loses_nothing_once_there_are_logits():
+    model = gpt(np.float32)
+    recording = recorded(model, IDS[:1], row=0)
+    ablation = recording.ablate("decoder", 0, 1)
+    assert ablation.log_before.dtype == ablation.log_after.dtype == np.float64
+    logits = np.asarray(model(np.repeat(IDS[:1], 2, 0))[0], np.float64)  # as many rows as are run at once
+    expected = log_softmax(logits)[range(T - 1), IDS[0, 1:]]
+    np.testing.assert_allclose(ablation.log_before, expected, rtol=0, atol=1e-13)
+
+
+def test_a_row_that_is_hidden_altogether_says_nothing():
+    keep = np.ones((B, T), bool)
+    keep[1] = False
+    recording = recorded(encoder(n_outputs=5), IDS, keep=keep, row=1)
+    with pytest.raises(ValueError, match="all tokens of the row are hidden, so the model says nothing of them"):
+        recording.ablate("encoder", 0, 0)
+    assert not [finding for finding in recording.diagnose() if finding.label == "no effect"]
+    one = recorded(encoder(n_outputs=5), IDS[:, :1], keep=keep[:, :1], row=1)
+    with pytest.raises(ValueError, match="all tokens of the row are hidden"):
+        one.ablate("encoder", 0, 0)

@@ -10,7 +10,10 @@ from attention_by_hand import SOURCE_V, V, assert_by_hand, by_hand, encoder_deco
 from demos.cities.damages import LooksAhead
 from npformer import generate
 from npformer.generation import beam_search, stream
+from npformer.generation.growing_text import GrowingText
+from npformer.generation.prompt import Prompt
 from npformer.inspection import record
+from npformer.observing import observed_by
 
 POSITIONS = ["learned", "sinusoidal", "rotary", "alibi", "none"]
 B, S, T = 3, 5, 7
@@ -103,6 +106,62 @@ def test_one_array_of_ids_used_again_for_each_step():
 # Caches reordered, forked and rewound.
 
 
+def test_a_row_that_has_read_nothing_is_not_a_cache_that_begins():
+    model, ids = gpt(), np.array([[3], [0]])
+    shown = []
+    for row in range(2):
+        with record(model, row=row) as recording:
+            cache = model.new_cache()
+            model.decode(ids, cache, np.array([[True], [False]]))
+            cache.reorder(np.array([1]))
+            model.decode(np.array([[2]]), cache)
+        shown.append(recording.maps[0].key_tokens)
+    assert shown == [("3",), ("2",)]
+
+
+def test_rewound_to_nothing_a_row_keeps_its_number():
+    model = gpt()
+    for row in range(2):
+        with record(model, row=row) as recording:
+            cache = model.new_cache()
+            model.decode(IDS[:2], cache)
+            cache.reorder(np.array([1]))
+            cache.rewind(0)
+            model.decode(IDS[2:, :3], cache)
+        assert_read(recording, model, IDS[2, :3] if row else IDS[0])
+
+
+def test_a_fork_of_a_cache_without_tokens_knows_its_source():
+    model = encoder_decoder()
+    for last in ("fork", "original"):
+        with record(model, row=1) as recording:
+            cache = model.new_cache(SOURCE, SOURCE_KEEP)
+            cache.reorder(np.array([2, 0]))
+            other = cache.fork()
+            other.reorder(np.array([0, 0]))
+            model.decode(IDS[:2], other)
+            if last == "original":
+                model.decode(IDS[:2, :2], cache)
+        source = 2 if last == "fork" else 0
+        n = T if last == "fork" else 2
+        assert_read(recording, model, IDS[1, :n], "(next)", SOURCE[source], SOURCE_KEEP[source])
+
+
+def test_what_is_shown_of_all_rows_follows_a_reordering():
+    """Importance is the mean over the rows that are there."""
+    model = gpt()
+    with record(model) as recording:
+        cache = model.new_cache()
+        logits, backward = model.forward(IDS, cache=cache)
+        backward(RNG.standard_normal(logits.shape))
+        of_all = [recording.metrics(map)["importance"] for map in recording.maps]
+        cache.reorder(np.array([0]))
+        for map, mean in zip(recording.maps, of_all, strict=True):
+            own = abs((map.weights * map.gradient).sum())
+            assert recording.metrics(map)["importance"] == pytest.approx(own, rel=1e-9)
+            assert mean != pytest.approx(own, rel=1e-3)
+
+
 @pytest.mark.parametrize("window", [None, 2])
 def test_reordered(window):
     model = gpt(window=window)
@@ -133,6 +192,16 @@ def test_reordered_before_the_first_token():
         cache.reorder(np.array([2, 2, 1]))
         model.decode(IDS, cache)
     assert_read(recording, model, IDS[0], "(next)", SOURCE[2], SOURCE_KEEP[2])
+
+
+def test_a_row_that_was_dropped_before_the_first_token_was_never_one():
+    model = encoder_decoder()
+    with record(model, row=1) as recording:
+        cache = model.new_cache(SOURCE)
+        cache.reorder(np.array([0]))
+        model.decode(IDS[:1], cache)
+    with pytest.raises(ValueError, match="row 1 was asked for, but 1 were run"):
+        recording.maps  # noqa: B018
 
 
 @pytest.mark.parametrize("last", ["fork", "original"])
@@ -342,6 +411,113 @@ def test_a_pass_after_a_text_whose_rows_ended_is_another_text():
     assert left & {(1,), (2,), (1, 2)}  # where the first row had ended
 
 
+def ending_early(begin, end_id, **options):
+    """The first seed with which some row of an uncached batch ends before the others, and its text."""
+    model = gpt(vocab_size=4)
+    for seed in range(50):
+        new = generate(model, begin, 4, end_id=end_id, seed=seed, cached=False, **options)
+        ended = (new[:, :-1] == end_id).any(1)
+        if ended[0] and not ended.all():
+            return model, seed, new
+    raise AssertionError
+
+
+@pytest.mark.parametrize("way", ["generate", "plain"])
+def test_what_begins_with_the_end_id_is_another_text(way):
+    """Though it may be what a row that had ended would have gone on with."""
+    begin = np.zeros((2, 1), int)
+    model, seed, _ = ending_early(begin, 0)
+    with record(model) as recording:
+        generate(model, begin, 4, end_id=0, seed=seed, cached=False)
+        if way == "plain":
+            model(begin[:1])
+            text = [0]
+        else:
+            text = [0, *generate(model, begin[:1], 3, temperature=0, cached=False)[0].tolist()]
+    read, *written = [text[:-1], text[-1]] if way == "generate" else [text]
+    assert_read(recording, model, read, *written)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("max_len", [12, 3])
+@pytest.mark.parametrize("row", range(2))
+def test_streams_that_take_turns_with_each_other_and_with_a_pass(cached, max_len, row):
+    model, ended = gpt(vocab_size=4, max_len=max_len, tied=False, seed=3), set()
+    for seed in range(6):
+        with record(model, row=row) as recording:
+            prompts = np.array([[1], [2]]), np.array([[2], [3]])
+            streams = [stream(model, ids, 6, end_id=0, seed=2 * seed + k, cached=cached) for k, ids in enumerate(prompts)]
+            texts = [ids[row].tolist() for ids in prompts]
+            while streams.count(None) < 2:
+                for k, steps in enumerate(streams):
+                    new = None if steps is None else next(steps, None)
+                    if new is None:
+                        streams[k] = None
+                        continue
+                    if 0 not in texts[k]:
+                        texts[k].append(int(new[row]))
+                    n = len(texts[k]) - 1
+                    assert_read(recording, model, texts[k][max(0, n - max_len) : n], texts[k][-1])
+                    ended.add(bool(new[row] == 0 != new[1 - row]))
+                    model(np.array([[3]]))
+                    if row == 0:
+                        assert_read(recording, model, [3])
+    assert ended == {True, False}
+
+
+def test_what_was_written_is_not_said_of_what_comes_after():
+    model = gpt()
+    with record(model, row=1) as recording:
+        text = GrowingText("test", model, Prompt(IDS[:, :2], None, None, None), cached=True)
+        text.next_logits()
+        text.append(IDS[:, 2])
+        assert_read(recording, model, IDS[1, :2], IDS[1, 2])
+        text.next_logits()
+        assert_read(recording, model, IDS[1, :3])
+        text.append(IDS[:, 3])
+        text.cache.rewind(2)
+        assert_read(recording, model, IDS[1, :2])
+
+
+def test_a_text_that_began_before_the_block():
+    model = gpt()
+    for cached in (True, False):
+        steps = stream(model, IDS, 4, cached=cached)
+        first = next(steps)
+        with record(model, row=2) as recording:
+            second = next(steps)
+        if cached:
+            with pytest.raises(ValueError, match="held tokens that were not recorded: from before the `with` block"):
+                recording.maps  # noqa: B018
+        else:
+            assert_read(recording, model, [*IDS[2], first[2]], second[2])
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("step", ["reads", "writes", "chooses", "rewinds"])
+def test_rows_that_were_chosen_where_nobody_watched(cached, step):
+    """The model runs on; where the text is known from here on, it is shown as one that begins here."""
+    model = gpt()
+    with record(model) as recording:
+        text = GrowingText("test", model, Prompt(IDS[:, :3], None, None, None), cached=cached)
+        text.next_logits()
+    text.append(IDS[:, 3])
+    text.choose(np.array([2] * 5))
+    with observed_by(recording.recorder):
+        if step == "writes":
+            text.append(IDS[[0] * 5, 4])
+        elif step == "chooses":
+            text.choose(np.array([4]))
+        elif step == "rewinds" and cached:
+            text.cache.rewind(3)
+        text.next_logits()
+    if not cached:
+        assert_read(recording, model, [*IDS[2, :4], *[IDS[0, 4]] * (step == "writes")])
+    else:
+        with pytest.raises(ValueError, match="held tokens that were not recorded"):
+            recording.maps  # noqa: B018
+
+
 def test_another_model_that_generates_says_nothing_of_this_one():
     model, other = gpt(seed=1), gpt(seed=2)
     with record(model, row=1) as recording, record(other, row=2) as of_other:
@@ -397,8 +573,24 @@ def test_caches_that_are_gone_are_not_held():
     with record(model) as recording:
         for _ in range(3):
             generate(model, IDS, 2)
+            generate(model, IDS, 2, cached=False)
         gc.collect()
         assert not recording.recorder.runs
+        assert not recording.recorder.texts
+    model = encoder_decoder()
+    with record(model) as recording:
+        for cached in (True, False, True, False):
+            generate(model, IDS, 2, source=SOURCE, cached=cached)
+            gc.collect()
+            assert len(recording.recorder.encoded) == 1  # the last, until there is another
+
+
+def test_a_search_for_nothing_is_no_search():
+    model = gpt()
+    with record(model, row=1) as recording:
+        model(IDS)
+        beam_search(model, IDS[:, :2], 0, n_beams=2)
+    assert_read(recording, model, IDS[1])
 
 
 def test_a_search_after_another():

@@ -182,6 +182,37 @@ def test_a_thinned_picture_is_small_and_says_so():
     assert "lowest" not in " ".join(part_of(LineChart("", {"a": (np.arange(MANY), y[:MANY])})).static.split("<table>")[:1])
 
 
+def test_what_a_page_is_sent_of_very_many_points_has_the_lowest_and_highest_and_says_so():
+    n = 99_991
+    y = np.random.default_rng(5).standard_normal((5, n))
+    y[2, 70_000:70_010] = np.nan
+    x = np.arange(n) - 5e5
+    part = part_of(LineChart("Loss", {str(i): (x, y[i]) for i in range(5)}))
+    assert len(json.dumps(part.data)) < 1_000_000
+    assert "of each 2,000th of a line the lowest and the highest as well" in part.static
+    for line, own in zip(part.data["lines"], y, strict=True):
+        assert len(line["x"]) == len(line["y"]) <= 4002
+        assert (line["x"][0], line["x"][-1]) == (x[0], x[-1])
+        column = np.floor((x - x[0]) / (n - 1) * 2000)
+        for inside in (own[column == 0], own[column == 777], own[column == 1998]):
+            assert {inside.min(), inside.max()} <= set(line["y"])
+    few = part_of(LineChart("Loss", {"a": (x[:20_000], y[0, :20_000])}))
+    assert few.data["lines"][0]["y"] == y[0, :20_000].tolist()
+    assert "what is read, copied and listed has all of them" in few.static
+    assert part_of(LineChart("Loss", {"a": (np.zeros(20_001), np.arange(20_001))})).data["lines"][0]["y"] == [0, 20_000]
+
+
+def test_lines_with_names_that_look_the_same_have_numbers():
+    long = "a run that has a very long name, "
+    names = ["a b", "a  b", "a\nb", long + "1", long + "2"]
+    chart = LineChart("Loss", {name: ([0, 1], [2.0 + i, 1.0 + i]) for i, name in enumerate(names)})
+    expected = ["a b", "a b 2", "a b 3", long + "1", long + "2"]
+    assert [name for name, *_ in chart.points()] == expected
+    assert [line["name"] for line in part_of(chart).data["lines"]] == expected
+    labels = [text.split("\u2002")[1] for text in texts(chart.svg()) if "\u2002" in text]
+    assert labels[::-1] == ["a b", "a b 2", "a b 3", "a run that has a very l…", "a run that has a very …2"]
+
+
 def test_a_thinned_line_still_has_its_gaps():
     y = np.sin(np.arange(5000) / 300)
     y[2000:2500] = np.nan
@@ -362,6 +393,14 @@ def test_copies_and_the_table_have_every_point(show):
     assert page.locator("table").count() == 1
 
 
+def test_a_line_break_in_csv_is_quoted(show):
+    page = show(LineChart("Loss", {"a": ([1, 2], [3.0, 2.0])}, x="the\nstep", y="the\rloss"))
+    page.get_by_role("button", name="copy as CSV").click()
+    page.get_by_text("copied as CSV").wait_for()
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert text.startswith('line,"the\nstep","the\rloss"\na,1,3\n')
+
+
 def test_two_charts_do_not_disturb_one_another(show):
     page = show(loss_of_two(), "between", LineChart("Rate", {"rate": ([0, 1], [0.001, 0.0005])}, y="rate"))
     page.locator(".chart").nth(1).focus()
@@ -378,6 +417,28 @@ def test_without_scripts_the_picture_and_the_table_are_there(show):
     assert not page.locator(".chart-narrow").is_visible()
     assert page.get_by_role("row", name=re.compile("run B 3 4.4000 at step 0")).is_visible()
     assert page.locator("button").count() == 0
+    own = show(LineChart("Training", {"a": (STEPS, STEPS)}), scripts=False)
+    assert own.locator("h1, h2").all_inner_texts() == ["Training"]
+
+
+@pytest.mark.parametrize("end", [2000, 12_000_000])
+def test_no_word_of_a_picture_is_cut(show, end):
+    chart = LineChart("Loss", {"run A": ([0, end], [3.0, 2.0])}, x="updates")
+    for width in (1280, 390):
+        page = show(chart, width=width, height=844)
+        assert page.locator(".chart svg:visible").evaluate(
+            "s => { const b = s.getBoundingClientRect(); return [...s.querySelectorAll('text')].every(t => { "
+            "const r = t.getBoundingClientRect(); return r.left >= b.left && r.right <= b.right + 0.5; }); }"
+        )
+
+
+def test_on_paper_there_is_nothing_to_press_and_a_chart_stays_with_its_heading(show):
+    page = show(loss_of_two())
+    page.emulate_media(media="print")
+    assert page.locator("button:visible").count() == 0
+    assert not page.get_by_text("Point at a line").is_visible()
+    assert page.locator("h2").evaluate("e => getComputedStyle(e).breakAfter") == "avoid"
+    assert page.locator(".chart").evaluate("e => getComputedStyle(e).breakInside") == "avoid"
 
 
 def test_a_narrow_page_scrolls_down_alone(show):

@@ -11,7 +11,8 @@ import pytest
 from npformer.inspection import compare, inspect_arrays
 from npformer.inspection.inspection import Inspection
 from npformer.inspection.page import maps, page_html, part_of, write_page
-from npformer.inspection.page.part import Part
+from npformer.inspection.page.line_chart import LineChart
+from npformer.inspection.page.part import Part, embedded
 from npformer.inspection.tokens import display_names
 from random_attention import inspection
 
@@ -46,14 +47,19 @@ def weights_of(head, shape):
     return decoded(head["weights"], "<u2").reshape(shape) / 65535
 
 
-def codes_of(runs):
-    return np.repeat(runs[::2], runs[1::2])
+def codes_of(mask, shape):
+    if isinstance(mask, str):
+        raw = decoded(mask, "u1")
+        codes = np.stack([raw >> shift & 3 for shift in (0, 2, 4, 6)], 1).ravel()
+        assert 0 <= len(codes) - np.prod(shape) < 4
+        return codes[: np.prod(shape)].reshape(shape)
+    return np.repeat(mask[::2], mask[1::2]).reshape(shape)
 
 
 def test_only_its_own_style_and_script_are_let_through():
     html = page_html("春", [inspection(), "Words."])
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)[1]
-    assert policy.startswith("default-src 'none'; ")
+    assert {"default-src 'none'", "base-uri 'none'", "form-action 'none'"} <= set(policy.split("; "))
     (style,) = re.findall(r"<style>(.*?)</style>", html, re.S)
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.S)
     for text, source in ((style, "style-src"), (script, "script-src")):
@@ -87,7 +93,7 @@ def test_weights_names_and_masks_come_back(kind):
         assert abs(weights_of(head, map.weights.shape) - map.weights).max() < 8e-6
         assert tuple(data["names"][head["queries"]]) == display_names(map.query_tokens) == ("春", "天", "的", "春₂", "天₂")
         assert tuple(data["names"][head["keys"]]) == display_names(map.key_tokens)
-        codes = codes_of(data["masks"][head["mask"]]).reshape(map.weights.shape)
+        codes = codes_of(data["masks"][head["mask"]], map.weights.shape)
         assert np.array_equal(codes == 0, map.keep)
         assert np.array_equal(codes == 1, map.future & ~map.keep)
         assert head["metrics"] == shown.metrics(map)  # exactly
@@ -220,7 +226,7 @@ def test_a_large_page_is_reduced_and_says_so(large):
         block = np.s_[4 * i : 4 * i + 4, 4 * j : 4 * j + 4]
         seen = map.weights[block][map.keep[block]]
         assert pooled[i, j] == pytest.approx(seen.mean() if seen.size else 0, abs=8e-6)
-    codes = codes_of(data["masks"][reduced["pooled"]["mask"]]).reshape(64, 64)
+    codes = codes_of(data["masks"][reduced["pooled"]["mask"]], (64, 64))
     assert np.array_equal(codes == 0, np.tri(64, dtype=bool))
     keys = decoded(reduced["top"]["keys"], "<u2").reshape(256, 8)
     tops = decoded(reduced["top"]["weights"], "<u2").reshape(256, 8) / 65535
@@ -265,3 +271,137 @@ def test_very_long_texts_have_fewer_exact_keys_rather_than_a_larger_page(monkeyp
     n = int(re.search(r"each row the (\d) largest weights", data["reduced"])[1])
     reduced = next(head for head in data["heads"] if "pooled" in head)
     assert len(decoded(reduced["top"]["keys"], "<u2")) == 211 * n
+
+
+@pytest.mark.parametrize("sign", ["<", "\u2028", "\u2029", "\ud800", "\udfff"])
+def test_no_sign_of_the_data_can_end_its_element(sign):
+    assert sign not in embedded({"a": f"x{sign}y"})
+    assert json.loads(embedded({"a": f"x{sign}y"})) == {"a": f"x{sign}y"}
+
+
+def test_a_heading_that_the_page_has_already_is_not_repeated():
+    chart = LineChart("loss", {"a": ([0, 1], [2.0, 1.0])})
+    assert page_html("loss", [chart, inspection(title="loss")]).count(">loss</h") == 1
+    assert page_html("training", [chart]).count(">loss</h") == 1
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_room_that_a_smaller_part_leaves_is_for_the_larger(monkeypatch, swapped):
+    monkeypatch.setattr(maps, "LIMIT", 600_000)
+    parts = [inspection(6, 5, 101), inspection(1, 3, 101, seed=1)]
+    html = page_html("t", parts[::-1] if swapped else parts)
+    assert 550_000 < len(html.encode()) < 600_000
+    assert data_of(html, 0 if swapped else 1)["reduced"] == ""
+
+
+def test_heads_with_findings_stay_whole_before_confident_ones(monkeypatch):
+    monkeypatch.setattr(maps, "LIMIT", 250_000)
+    sharp = inspection(1, 8, 101, kind="encoder")
+    P = np.stack([map.weights for map in sharp.maps])
+    P[5] = 1 / 101
+    data = data_of(page_html("t", [inspect_arrays(P[None], kind="encoder")]))
+    assert [head["labels"] for head in data["heads"]] == [[]] * 5 + [["uniform"]] + [[]] * 2
+    assert "weights" in data["heads"][5] and not all("weights" in head for head in data["heads"])
+
+
+def leaking(T=101):
+    """A decoder whose heads put half of their weight, and most of some rows, where none may be."""
+    P = np.stack([map.weights for map in inspection(2, 3, T).maps]) / 2
+    P[:, np.arange(7), T - 1 - np.arange(7)] += 0.5
+    P[:, 7:, 0] += 0.5
+    return inspect_arrays(P.reshape(2, 3, T, T), kind="decoder")
+
+
+def test_a_reduced_head_has_the_weights_where_none_may_be(monkeypatch):
+    monkeypatch.setattr(maps, "LIMIT", 170_000)
+    data = data_of(page_html("t", [leaking()]))
+    head = next(head for head in data["heads"] if "pooled" in head)
+    keys = decoded(head["top"]["keys"], "<u2").reshape(101, -1)
+    weights = decoded(head["top"]["weights"], "<u2").reshape(keys.shape) / 65535
+    for q in range(7):
+        at = list(keys[q]).index(100 - q + maps.HIDDEN)
+        assert weights[q, at] == pytest.approx(0.5, abs=1e-5)
+    hidden = (keys >= maps.HIDDEN) & (keys != maps.NO_KEY)
+    assert hidden[:7].sum() == 7 and not hidden[7:].any()
+    (down, across) = head["pooled"]["blocks"]
+    n = -(-101 // down), -(-101 // across)
+    pooled = decoded(head["pooled"]["weights"], "<u2").reshape(n) / 65535
+    assert codes_of(data["masks"][head["pooled"]["mask"]], n)[0, -1] == maps.FUTURE
+    assert pooled[0, -1] == pytest.approx(0.5, abs=1e-5)
+    assert list(decoded(data["masks"][head["visible"]], "<u2")) == list(range(1, 102))
+
+
+def test_a_reduced_comparison_has_them_too(monkeypatch):
+    monkeypatch.setattr(maps, "LIMIT", 170_000)
+    data = data_of(page_html("t", [compare(inspection(2, 3, 101), leaking())]))
+    head = next(head for head in data["heads"] if "pooled" in head)
+    keys = decoded(head["top"]["keys"], "<u2").reshape(101, -1)
+    assert all(100 - q + maps.HIDDEN in keys[q] for q in range(7))
+
+
+def test_without_scripts_they_are_drawn():
+    shown = inspect_arrays(np.full((1, 1, 3, 3), 1 / 3), list("abc"), kind="decoder")
+    assert part_of(shown).static.count("h0.5v0.5h-0.5z") == 3
+    assert "h0.5v0.5" not in part_of(inspection(T=3)).static
+
+
+def test_what_is_lost_is_said(monkeypatch):
+    monkeypatch.setattr(maps, "LIMIT", 200_000)
+    monkeypatch.setattr(maps, "REDUCTIONS", ((16, 1),))
+    data = data_of(page_html("t", [inspection(2, 3, 61, gradient=True)]))
+    assert data["reduced"].endswith("and of each row the largest weight, exactly. ∂L/∂P of the others is not here.")
+    assert {head["loses_gradient"] for head in data["heads"] if "pooled" in head} == {True}
+    without = data_of(page_html("t", [inspection(2, 3, 211)]))
+    assert without["reduced"].endswith("and of each row the largest weight, exactly.")
+
+
+def test_long_names_are_cut_stay_different_and_it_is_said(monkeypatch):
+    monkeypatch.setattr(maps, "LIMIT", 400_000)
+    tokens = ["x" * 5000 + str(i) for i in range(40)]
+    P = np.zeros((1, 1, 40, 40))
+    P[..., 3] = 1
+    html = page_html("t", [inspect_arrays(P, tokens, kind="encoder")])
+    assert len(html.encode()) < 400_000
+    data = data_of(html)
+    assert data["heads"][0]["labels"]  # a finding, which names key 3
+    (names,) = data["names"]
+    assert len(set(names)) == 40 and max(map(len, names)) < 210
+    assert names[:2] == ["x" * 199 + "…", "x" * 199 + "…2"]
+    assert data["note"] == "Of a name that is longer, the first 200 characters are shown."
+
+
+def test_irregular_masks_are_counted_and_come_back(monkeypatch):
+    keep = np.random.default_rng(0).random((1, 6, 199, 199)) < 0.5
+    shown = inspection(1, 6, 199, kind="encoder", keep=keep)
+    for limit in range(320_000, 440_000, 12_000):  # a mask takes 13 kB
+        monkeypatch.setattr(maps, "LIMIT", limit)
+        html = page_html("t", [shown])
+        assert len(html.encode()) < limit
+    data = data_of(html)
+    whole = [i for i, head in enumerate(data["heads"]) if "weights" in head]
+    assert 0 < len(whole) < 6
+    for i in whole:
+        codes = codes_of(data["masks"][data["heads"][i]["mask"]], (199, 199))
+        assert np.array_equal(codes == maps.VISIBLE, shown.maps[i].keep)
+
+
+def gradients_of(size):
+    P = np.stack([map.weights for map in inspection(1, 2, 5).maps])[None]
+    return inspect_arrays(
+        P, kind="decoder", gradient=size * np.random.default_rng(0).uniform(-1, 1, P.shape) * [[[1]], [[0.5]]]
+    )
+
+
+@pytest.mark.parametrize("size", [1e31, 1e300, 1.7e308])
+def test_a_gradient_beyond_single_precision_is_refused(size):
+    with pytest.raises(ValueError, match=r"write_page: decoder layer 0 head 0 has a gradient of .*e\+.*divide the loss"):
+        page_html("t", [gradients_of(size)])
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-50, 1e-20, 1e29])
+def test_a_gradient_of_any_other_size_comes_back(size):
+    shown = gradients_of(size)
+    for map, head in zip(shown.maps, data_of(page_html("t", [shown]))["heads"], strict=True):
+        for name, values in (("gradient", map.gradient), ("product", map.weights * map.gradient)):
+            found = decoded(head[name], "<f4").astype(float) * head["unit"]
+            assert found == pytest.approx(values.ravel(), rel=1e-6, abs=0)

@@ -15,7 +15,7 @@ import pytest
 
 from npformer.inspection import compare, inspect_arrays
 from npformer.inspection.inspection import Inspection
-from npformer.inspection.page import write_page
+from npformer.inspection.page import maps, write_page
 from random_attention import inspection
 
 HOSTILE = [
@@ -75,6 +75,12 @@ def sentence(page):
 
 def focused(page):
     return page.evaluate("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
+
+
+def copied(page, kind):
+    page.get_by_role("button", name=f"copy as {kind}").click()
+    page.get_by_text(f"copied as {kind}").wait_for()
+    return page.evaluate("navigator.clipboard.readText()")
 
 
 def numbers(text):
@@ -269,20 +275,14 @@ def test_the_whole_map_as_a_table_and_copied(show, cities):
                 assert rows[q][k] == "–"
     page.get_by_role("button", name="hide the table").click()
     assert table.count() == 0
-
-    def copied(kind):
-        page.get_by_role("button", name=f"copy as {kind}").click()
-        page.get_by_text(f"copied as {kind}").wait_for()
-        return page.evaluate("navigator.clipboard.readText()")
-
-    as_json = json.loads(copied("JSON"))
+    as_json = json.loads(copied(page, "JSON"))
     assert as_json["weight"][4] == pytest.approx(map.weights[4], abs=8e-6)
     assert as_json["weight"][0][1:] == [None] * 4
-    as_csv = list(csv.reader(io.StringIO(copied("CSV"))))
+    as_csv = list(csv.reader(io.StringIO(copied(page, "CSV"))))
     assert as_csv[0] == ["query", "key", "weight"]
     assert [(q, k) for q, k, _ in as_csv[1:4]] == [("北", "北"), ("京", "北"), ("京", "京")]
     assert float(as_csv[3][2]) == pytest.approx(map.weights[1, 1], abs=8e-6)
-    assert f"的 → {'北京的'[int(map.weights[2].argmax())]} {map.weights[2].max():.4f}" in copied("text")
+    assert f"的 → {'北京的'[int(map.weights[2].argmax())]} {map.weights[2].max():.4f}" in copied(page, "text")
 
 
 def test_gradients_by_choice_with_their_signs(show):
@@ -493,3 +493,206 @@ def test_print_and_forced_colours_keep_the_maps(show, cities):
     assert page.locator(".detail .map canvas").is_visible()
     assert not page.locator(".controls").is_visible()
     assert page.locator(".detail .map").evaluate("e => getComputedStyle(e).overflowX") == "visible"
+
+
+# Weights where none may be.
+
+
+@pytest.fixture
+def leaks():
+    """A decoder whose first row puts 0.25 on each of the two keys after it, and which has a padded key with 0.3."""
+    P = np.array([[[0.2, 0.3, 0.25, 0.25], [0.1, 0.3, 0.0, 0.6], [0.4, 0.3, 0.3, 0], [0.1, 0.3, 0.2, 0.4]]])
+    return inspect_arrays(P[None], list("abcd"), kind="decoder", keep=np.array([True, False, True, True]))
+
+
+def test_leaks_are_in_the_table_in_the_copies_and_in_the_legend(show, leaks):
+    page = show(leaks)
+    top = page.locator(".detail .top tbody").inner_text().split("\n")
+    assert top == ["b (hidden!)\t0.3000", "c (hidden!)\t0.2500", "d (hidden!)\t0.2500", "a\t0.2000"]
+    page.get_by_role("button", name="show as a table").click()
+    rows = page.locator(".detail > div:last-child tbody tr")
+    assert rows.nth(0).inner_text() == "a\t0.2000\t0.3000 (hidden!)\t0.2500 (hidden!)\t0.2500 (hidden!)"
+    assert rows.nth(2).inner_text() == "c\t0.4000\t0.3000 (hidden!)\t0.3000\t–"
+    assert "a → b (hidden!) 0.3000, c (hidden!) 0.2500, d (hidden!) 0.2500, a 0.2000\n" in copied(page, "text")
+    assert [row[:2] for row in csv.reader(io.StringIO(copied(page, "CSV")))][1:5] == [["a", key] for key in "abcd"]
+    assert json.loads(copied(page, "JSON"))["weight"][2] == pytest.approx([0.4, 0.3, 0.3, None], abs=1e-5)
+    assert "a small square: weight where none may be" in page.locator(".detail .legend").inner_text()
+
+
+def test_a_leak_is_drawn_on_the_grey_of_padding_as_well(show, leaks):
+    page = show(leaks)
+    middle, edge, seen = page.locator(".detail .map canvas").evaluate(
+        "c => [[1.5, 3.5], [1.1, 3.1], [2.5, 3.5]].map(([k, q]) => "
+        "[...c.getContext('2d').getImageData(k * c.width / 4, q * c.height / 4, 1, 1).data])"
+    )
+    assert sum(abs(a - b) for a, b in zip(middle, edge, strict=True)) > 100  # the grey is no colour of a weight
+    assert 5 < sum(abs(a - b) for a, b in zip(middle, seen, strict=True)) < 100  # 0.3 and 0.2 on one scale
+
+
+def test_no_legend_of_leaks_where_there_are_none(show):
+    given = inspection(1, 1, 5, gradient=True)  # ∂L/∂P of hidden pairs is no weight
+    page = show(given)
+    page.get_by_role("radio", name="∂L/∂P", exact=True).check()
+    assert "small square" not in page.locator(".detail .legend").inner_text()
+    assert "hidden!" not in page.locator(".detail").inner_text()
+    page.get_by_role("button", name="show as a table").click()
+    assert page.locator(".detail > div:last-child tbody tr").nth(0).inner_text().endswith("–\t–\t–\t–")
+
+
+def test_a_reduced_head_tells_its_leaks(show, monkeypatch):
+    monkeypatch.setattr(maps, "LIMIT", 150_000)
+    P = np.stack([map.weights for map in inspection(2, 3, 101).maps]) / 2
+    P[:, np.arange(101), 100 * (np.arange(101) < 50)] += 0.5
+    shown = inspect_arrays(P.reshape(2, 3, 101, 101), kind="decoder")
+    page = show(shown, scripts=True)
+    at = page.evaluate("JSON.parse(document.getElementById('data-0').textContent).heads.findIndex(h => h.pooled)")
+    assert "pooled" in heads(page).nth(at).inner_text()
+    heads(page).nth(at).click()
+    assert "largest weights are exact." in page.locator(".detail .reduced").inner_text()
+    page.get_by_role("slider").fill("3")
+    assert "100 (hidden!)\t0.5000" in page.locator(".detail .top").inner_text()
+    assert "of 4 that it may see" in page.locator(".detail .top").inner_text()
+    assert re.search(r"\n3 → .*100 \(hidden!\) 0\.5000", copied(page, "text"))
+    page.get_by_role("button", name="show as a table").click()
+    assert "100 (hidden!) 0.5000" in page.locator(".detail > div:last-child tbody tr").nth(3).inner_text()
+    cell(page).focus()
+    page.keyboard.press("Control+Home")
+    page.keyboard.press("End")
+    assert re.search(r"hidden: after the query, mean 0\.5000 where there is weight all the same", sentence(page))
+    assert "small square" in page.locator(".detail .legend").inner_text()
+
+
+def test_a_reduced_head_says_that_its_gradient_is_lost(show, monkeypatch):
+    monkeypatch.setattr(maps, "LIMIT", 280_000)
+    page = show(inspection(2, 3, 61, gradient=True))
+    assert "∂L/∂P of the others is not here." in page.locator(".reduced").first.inner_text()
+    heads(page).filter(has_text="pooled").first.click()
+    assert "Its ∂L/∂P is not here." in page.locator(".detail .reduced").inner_text()
+    assert page.get_by_role("radio").count() == 0
+
+
+# What is sorted, and by what.
+
+
+def test_a_head_without_a_metric_comes_last_both_ways(show):
+    keep = np.ones((1, 3, 5, 5), bool)
+    keep[0, 1] = np.eye(5)  # one visible key: nothing to choose, and so no sink
+    shown = inspection(1, 3, 5, kind="encoder", keep=keep)
+    assert [shown.metrics(map)["sink"] is None for map in shown.maps] == [False, True, False]
+    page = show(shown)
+    page.get_by_label("sort by").select_option("sink")
+    for order in ("down", "up"):
+        page.get_by_label("order").select_option(order)
+        assert heads(page).nth(2).inner_text().startswith("layer 0 head 1\nsink –")
+
+
+def test_at_least_and_at_most_have_the_number_itself(show, cities):
+    page = show(cities)
+    values = sorted(cities.metrics(map)["confidence"] for map in cities.of_kind("encoder"))
+    page.get_by_label("only where").select_option("confidence")
+    page.get_by_label("number", exact=True).fill(repr(values[2]))
+    assert heads(page).count() == 4
+    page.get_by_role("combobox", name="is", exact=True).select_option("most")
+    assert heads(page).count() == 3
+
+
+def test_the_top_keys_follow_the_choice_and_the_size_of_either_sign(show):
+    P = np.array([[[[0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.3, 0.3, 0.4]]]])
+    G = np.array([[[[0.1, -3.0, 2.0], [1, 2, 3], [3, 2, 1]]]])
+    page = show(inspect_arrays(P, list("abc"), kind="encoder", gradient=G))
+    for name, order in (("weight", "abc"), ("∂L/∂P", "bca"), ("P·∂L/∂P", "bca")):
+        page.get_by_role("radio", name=name, exact=True).check()
+        assert "".join(page.locator(".detail .top tbody th").all_inner_texts()) == order
+
+
+def test_a_gradient_of_any_size_has_four_digits(show):
+    P = np.full((1, 1, 2, 2), 0.5)
+    for size, text in ((1e-50, "+1.234e−50"), (1e20, "+1.234e20"), (1, "+1.2340")):
+        page = show(inspect_arrays(P, kind="encoder", gradient=size * np.array([[[[1.234, -0.5], [0.25, 0]]]])))
+        page.get_by_role("radio", name="∂L/∂P", exact=True).check()
+        assert page.locator(".detail .top tbody tr").nth(0).inner_text() == f"0\t0.5000\t{text}\t" + (
+            "+6.170e" + text.split("e")[1].replace("50", "51").replace("20", "19") if "e" in text else "+0.6170"
+        )
+        assert text in page.locator(".detail .ticks").inner_text()
+
+
+def test_what_changed_most_is_of_either_sign_and_the_metrics_are_b_minus_a(show):
+    A = np.array([[[[0.6, 0.3, 0.1], [0.2, 0.3, 0.5], [0.3, 0.3, 0.4]]]])
+    B = np.array([[[[0.5, 0.1, 0.4], [0.2, 0.3, 0.5], [0.3, 0.3, 0.4]]]])
+    runs = [inspect_arrays(P, list("abc"), kind="encoder") for P in (A, B)]
+    page = show(compare(*runs))
+    assert "".join(page.locator(".detail .top tbody th").all_inner_texts()) == "cba"
+    assert page.locator(".detail .top tbody tr").nth(1).inner_text() == "b\t0.3000\t0.1000\t−0.2000"
+    of_a, of_b = (run.metrics(run.maps[0])["confidence"] for run in runs)
+    row = page.locator(".detail .even tbody tr").filter(has_text="confidence").inner_text()
+    assert numbers(row) == pytest.approx([of_a, of_b, of_b - of_a], abs=6e-5)
+    assert of_b < of_a and "−" in row
+
+
+def test_a_comparison_tells_leaks(show, leaks):
+    other = inspect_arrays(np.eye(4)[None, None], list("abcd"), kind="decoder")
+    page = show(compare(other, leaks))
+    assert "c (hidden!)\t0.0000\t0.2500\t+0.2500" in page.locator(".detail .top").inner_text()
+    assert "a → c (hidden!): A 0.0000, B 0.2500, B − A +0.2500" in copied(page, "text")
+    page.get_by_role("button", name="show as a table").click()
+    assert "c (hidden!)" in page.locator(".detail > div:last-child tbody").inner_text()
+
+
+# What stands where.
+
+
+def test_the_pinned_pair_keeps_its_mark(show, cities):
+    page = show(cities)
+    heads(page).nth(0).click()
+    mark = page.locator(".detail .mark")
+    assert not mark.is_visible()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    before = mark.bounding_box()
+    assert before == cell(page).bounding_box()
+    page.keyboard.press("ArrowDown")
+    assert mark.bounding_box() == before != cell(page).bounding_box()
+    page.keyboard.press("Escape")
+    assert not mark.is_visible()
+
+
+def test_no_findings_are_said(show, cities):
+    said = "No findings: no head and no layer has numbers that call for a look."
+    calm = inspection(1, 2, 5)
+    assert not calm.diagnose()
+    assert said in show(calm).locator("#part-0").inner_text()
+    assert said in show(calm, scripts=False).locator("#part-0").inner_text()
+    assert said not in show(inspect_arrays(np.full((1, 1, 5, 5), 0.2), kind="encoder")).locator("#part-0").inner_text()
+
+
+def test_the_map_has_the_row_for_itself_at_twice_the_text(show):
+    page = show(inspection(1, 2, 14, tokens=SOURCE))
+    heads(page).nth(0).click()
+    for size, beside in (("100%", True), ("200%", False)):
+        page.evaluate("size => { document.documentElement.style.fontSize = size; }", size)
+        figure, right = (page.locator(f".detail .columns > {place}").bounding_box() for place in (".figure", ".right"))
+        assert (figure["x"] + figure["width"] <= right["x"]) == beside
+        assert (figure["y"] + figure["height"] <= right["y"]) != beside
+    top, metrics = (page.locator(".detail .right table").nth(i).bounding_box() for i in (0, 1))
+    assert metrics["y"] - top["y"] - top["height"] < 60  # no gap under the one key of the first row
+
+
+def test_without_scripts_no_table_is_cut(show, cities):
+    page = show(cities, scripts=False)
+    assert page.locator("#part-0 .wide").evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
+def test_chinese_names_are_whole(show, cities):
+    for width in (1280, 390):
+        page = show(compare(cities, cities), width=width, height=844)
+        for names in (".row-names", ".column-names"):
+            for name in page.locator(f".detail {names} bdi").all()[:14]:
+                assert name.evaluate("e => e.scrollWidth <= e.clientWidth + 1 && e.scrollHeight <= e.clientHeight + 1")
+
+
+def test_runs_that_may_see_other_keys_are_compared_without_ranks(show):
+    open_mask = inspect_arrays(np.full((1, 1, 3, 3), 1 / 3), list("abc"), kind="encoder")
+    P = np.tril(np.ones((1, 1, 3, 3))) / np.arange(1, 4)[:, None]
+    causal = inspect_arrays(P, list("abc"), kind="encoder", keep=np.tri(3, dtype=bool))
+    page = show(compare(open_mask, causal))
+    assert page.locator(".sentence").inner_text() == "layer 0 head 0 · a → a = 0.3333 in A; 1.0000 in B; B − A = +0.6667"

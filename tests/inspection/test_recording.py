@@ -1,5 +1,9 @@
 """What is recorded of one pass is what attention gives by hand, and the model does not notice that it is watched."""
 
+import contextvars
+import copy
+import gc
+import pickle
 import threading
 
 import numpy as np
@@ -11,8 +15,9 @@ from attention_by_hand import SOURCE_V, V, assert_by_hand, by_hand, encoder, enc
 from demos.cities.damages import LooksAhead
 from npformer.functional import attention_weights, split_heads
 from npformer.inspection import record
-from npformer.layers import Layer, MultiHeadAttention
+from npformer.layers import KVCache, Layer, MultiHeadAttention
 from npformer.models import Encoder
+from npformer.models.stack import Stack
 from npformer.observing import Observer, observed_by
 from npformer.text import CharacterTokenizer
 from seeing import seen_by
@@ -168,6 +173,11 @@ def test_a_row_that_is_not_there():
         recorded(gpt(), IDS, row=-1)
 
 
+def test_a_title_that_is_none():
+    with pytest.raises(TypeError, match="record: title must be a string, got int"), record(gpt(), title=5):
+        pass
+
+
 def test_nothing_was_run():
     with record(gpt()) as recording:
         pass
@@ -233,7 +243,7 @@ class IgnoresPositions(Layer):
 
 
 def test_one_attention_alone():
-    layer = randomised(MultiHeadAttention(8, 4, n_kv_heads=2, dtype=np.float64, rng=np.random.default_rng(0)))
+    layer = one_attention()
     x, memory = RNG.standard_normal((B, T, 8)), RNG.standard_normal((B, S, 8))
     q, k = split_heads(layer.query(x), 4)[0], split_heads(layer.key(memory), 2)[0]
     with record(layer, row=2) as recording:
@@ -249,6 +259,169 @@ def test_one_attention_alone():
     for map in recording.maps:
         assert map.weights == pytest.approx(attention_weights(q, k, causal=True)[0][1, map.head], abs=1e-13)
         np.testing.assert_array_equal(map.keep, np.tri(T, dtype=bool))
+
+
+def one_attention():
+    return randomised(MultiHeadAttention(8, 4, n_kv_heads=2, dtype=np.float64, rng=np.random.default_rng(0)))
+
+
+EACH_HEADS_OWN = RNG.random((B, 4, T, T)) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"keep": RNG.random((T, T)) < 0.6}, "encoder"),
+        ({"keep": EACH_HEADS_OWN}, "encoder"),
+        ({"keep": EACH_HEADS_OWN[:, :1], "causal": True}, "decoder"),
+        ({"causal": 0, "window": 3}, "decoder"),
+        ({"causal": np.True_}, "decoder"),
+        ({"causal": np.False_}, "encoder"),
+        ({"causal": -1}, "decoder"),
+        ({"causal": 2}, "encoder"),
+        ({"window": (1, 2)}, "encoder"),
+        ({"positions": np.array([0, 1, 2, 2, 3, 4, 6])[::-1].copy(), "window": (1, 1)}, "encoder"),
+    ],
+    ids=str,
+)
+def test_one_attention_alone_shows_what_it_was_told_to_see(options, kind):
+    """Its weights are 0 where it may not look, and nowhere else."""
+    layer, x = one_attention(), RNG.standard_normal((B, T, 8))
+    recording = {row: recorded(layer, x, row=row, **options) for row in range(B)}
+    for row, each in recording.items():
+        assert each.kinds == (kind,)
+        for map in each.maps:
+            np.testing.assert_array_equal(map.keep, map.weights > 0)
+            if "keep" in options:
+                keep = np.broadcast_to(options["keep"], (B, 4, T, T))[row, map.head]
+                np.testing.assert_array_equal(map.keep, keep & np.tri(T, dtype=bool) if "causal" in options else keep)
+            assert not each.metrics(map)["padding_mass"]
+            assert not each.metrics(map)["future_mass"]
+
+
+def test_what_it_was_told_to_see_may_be_overwritten():
+    layer, x, keep = one_attention(), RNG.standard_normal((B, T, 8)), RNG.random((T, T)) < 0.6
+    with record(layer) as recording:
+        layer(x, keep=keep)
+    expected = keep.copy()
+    keep[...] = True
+    np.testing.assert_array_equal(recording.maps[0].keep, expected)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+@pytest.mark.parametrize("keep", [None, TARGET_KEEP], ids=["whole", "padded"])
+@pytest.mark.parametrize("row", range(B))
+def test_one_layer_of_a_decoder(positions, keep, row):
+    model = gpt(window=3, positions=positions)
+    P, seen = by_hand(model, IDS, keep)
+    for part in (model.decoder.layers[1], model.decoder.layers[1].attention.layer):
+        with record(part, row=row) as recording:
+            model(IDS, keep=keep)
+        assert {map.place[:2] for map in recording.maps} == {(1, 1)}
+        for map in recording.maps:
+            np.testing.assert_array_equal(map.keep, seen["decoder"][row])
+            shown = np.where(map.keep.any(1)[:, None], P["decoder", 1][row, map.head], 0)
+            np.testing.assert_allclose(map.weights, shown, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_one_layer_of_a_decoder_over_a_cache(whole):
+    """The keys stand in the order of their positions, also those of a ring, which has turned here."""
+    model = gpt(window=3, positions="rotary")
+    P, _ = by_hand(model, IDS)
+    for part in (model.decoder.layers[1], model.decoder.layers[1].attention.layer):
+        with record(part, row=2) as recording:
+            cache = model.new_cache(whole=whole)
+            for t in range(T - 1):
+                model.decode_step(IDS[:, t], cache)
+        for map in recording.maps:
+            assert map.query_tokens == (str(T - 2),)
+            assert map.key_tokens == tuple(map_names(range(0 if whole else T - 5, T - 1)))
+            np.testing.assert_allclose(map.weights[0, -3:], P["decoder", 1][2, map.head, -2, -4:-1], rtol=0, atol=1e-12)
+            np.testing.assert_array_equal(map.keep[0], [*[False] * (len(map.key_tokens) - 3), True, True, True])
+
+
+@pytest.mark.parametrize("row", range(B))
+def test_one_layer_of_a_decoder_over_a_cache_with_padding(row):
+    model = gpt(positions="rotary")
+    P, _ = by_hand(model, IDS[row : row + 1, TARGET_KEEP[row]])
+    n_before = int(TARGET_KEEP[row, :3].sum())
+    with record(model.decoder.layers[1], row=row) as recording:
+        cache = model.new_cache()
+        model.decode(IDS[:, :3], cache, TARGET_KEEP[:, :3])
+        model.decode(IDS[:, 3:], cache, TARGET_KEEP[:, 3:])
+    for map in recording.maps:
+        assert map.query_tokens == tuple(map_names(range(n_before, TARGET_KEEP[row].sum())))
+        np.testing.assert_allclose(map.weights, P["decoder", 1][0, map.head, n_before:], rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(map.keep, map.weights > 0)
+
+
+@pytest.mark.parametrize("lengths", [None, np.array([2, 4, 3])], ids=["alike", "rewound"])
+def test_one_attention_with_a_cache_of_its_own(lengths):
+    layer, x, cache = one_attention(), RNG.standard_normal((B, 6, 8)), KVCache(9)
+    with record(layer, row=2) as recording:
+        layer(x[:, :4], causal=True, cache=cache)
+        if lengths is not None:
+            cache.rewind(lengths)
+        layer(x[:, 4:], causal=True, cache=cache)
+    n = 4 if lengths is None else lengths[2]
+    for map in recording.maps:
+        assert (map.query_tokens, map.key_tokens) == ((str(n), str(n + 1)), tuple(map_names(range(n + 2))))
+        np.testing.assert_array_equal(map.keep, np.tri(2, n + 2, n, dtype=bool))
+        np.testing.assert_array_equal(map.keep, map.weights > 0)
+
+
+def test_one_layer_that_reads_a_memory():
+    model = encoder_decoder()
+    P, seen = by_hand(model, IDS, TARGET_KEEP, SOURCE, SOURCE_KEEP)
+    with record(model.decoder.layers[1], row=1) as recording:
+        model(SOURCE, IDS, SOURCE_KEEP, TARGET_KEEP)
+    assert recording.kinds == ("decoder", "cross")
+    for map in recording.of_kind("cross"):
+        np.testing.assert_array_equal(map.keep, np.broadcast_to(SOURCE_KEEP[1], (T, S)))
+        there = TARGET_KEEP[1]
+        np.testing.assert_allclose(map.weights[there], P["cross", 1][1, map.head][there], rtol=0, atol=1e-13)
+
+
+def test_one_layer_of_an_encoder_does_not_show_what_padding_asks():
+    model = encoder()
+    expected = by_hand(model, IDS, TARGET_KEEP)
+    with record(model.encoder.layers[0], row=1) as recording:
+        model(IDS, keep=TARGET_KEEP)
+    for map in recording.maps:
+        np.testing.assert_array_equal(map.keep, expected[1]["encoder"][1])
+        np.testing.assert_allclose(map.weights, expected[0]["encoder", 0][1, map.head], rtol=0, atol=1e-13)
+
+
+class Several(Layer):
+    def __init__(self, *layers):
+        self.layers, self.calls = list(layers), list(layers)
+
+    def forward(self, x):
+        y = [layer(x) for layer in self.calls]
+        return np.stack(y), None
+
+
+def test_what_attends_more_than_once_in_a_pass_is_not_shown_by_a_part():
+    layer, x = one_attention(), RNG.standard_normal((B, T, 8))
+    thrice = Several(layer)
+    thrice.calls *= 3
+    for model, inputs in ((thrice, x), (Several(gpt(seed=1), gpt(seed=2)), IDS), (TwoStacks(), IDS)):
+        recording = recorded(model, inputs)
+        with pytest.raises(
+            ValueError, match=r"(en|de)coder layer 0 attended more than once in one pass, and a map can show"
+        ):
+            recording.maps  # noqa: B018
+    two = recorded(Several(layer, one_attention()), x)
+    assert {map.place[:2] for map in two.maps} == {(0, 0), (0, 1)}
+
+
+class TwoStacks(Layer):
+    def __init__(self):
+        self.first, self.second = gpt(seed=1).decoder, gpt(seed=2).decoder
+
+    def forward(self, ids):
+        return self.first(ids) + self.second(ids), None
 
 
 def test_a_layer_that_stands_in_a_stack_twice():
@@ -432,18 +605,52 @@ def test_after_an_exception_in_the_model(place):
     assert_by_hand(recording, 0, by_hand(model, IDS, None, SOURCE))
 
 
-def test_a_cache_from_before_is_refused_and_stays_as_it_was():
-    model = gpt()
-    cache = model.new_cache()
-    model.decode(IDS[:, :3], cache)
-    with record(model) as outer, record(model) as recording:
-        with pytest.raises(ValueError, match="before the recording began"):
-            model.decode(IDS[:, 3:4], cache)
-        assert cache.length == 3
-        assert not any(each.recorder.entered or each.recorder.pieces for each in (outer, recording))
-        model(IDS)
+NOT_RECORDED = (
+    "the cache held tokens that were not recorded: from before the `with` block, or of a pass that was interrupted"
+)
+
+
+@pytest.mark.parametrize("make", [gpt, encoder_decoder])
+def test_a_cache_from_before_goes_on_and_cannot_be_shown(make):
+    model = make()
+
+    def begun():
+        cache = model.new_cache(*([SOURCE] if make is encoder_decoder else []))
+        model.decode(IDS[:, :3], cache)
+        return cache
+
+    expected = model.decode(IDS[:, 3:], begun())
+    cache = begun()
+    with record(model) as outer, record(model, row=1) as recording:
+        y = model.decode(IDS[:, 3:5], cache), model.decode(IDS[:, 5:], cache)
+    np.testing.assert_allclose(np.concatenate(y, 1), expected, rtol=0, atol=1e-12)
     for each in (outer, recording):
-        assert_by_hand(each, 0, by_hand(model, IDS))
+        with pytest.raises(ValueError, match=NOT_RECORDED):
+            each.maps  # noqa: B018
+        with pytest.raises(ValueError, match=NOT_RECORDED):
+            each.ablate("decoder", 0, 0)
+
+
+def test_a_pass_over_a_cache_that_was_interrupted():
+    model = gpt()
+    residual = model.decoder.layers[1].attention
+    residual.layer = Breaks(residual.layer)
+    with record(model, row=1) as recording:
+        cache = model.new_cache()
+        residual.layer.breaks = False
+        model.decode(IDS[:, :2], cache)
+        residual.layer.breaks = True
+        with pytest.raises(ArithmeticError):
+            model.decode(IDS[:, 2:4], cache)
+        residual.layer.breaks = False
+        fork = cache.fork()
+        model.decode(IDS[:, 4:], cache)
+        with pytest.raises(ValueError, match=NOT_RECORDED):
+            recording.maps  # noqa: B018
+        fork.rewind(2)
+        model.decode(IDS[:, 2:], fork)
+    residual.layer = residual.layer.layer
+    assert_by_hand(recording, 1, by_hand(model, IDS))
 
 
 def test_passes_that_are_over_are_not_held():
@@ -451,8 +658,115 @@ def test_passes_that_are_over_are_not_held():
         with record(model) as recording:
             for _ in range(3):
                 model(*inputs)
-            assert not recording.recorder.encoded
+                gc.collect()
+                assert len(recording.recorder.encoded) <= 1
             assert not recording.recorder.runs
+
+
+def test_an_encoded_source_is_held_as_long_as_its_memory():
+    model = encoder_decoder()
+    first, second = (by_hand(model, IDS, None, source) for source in (SOURCE, SOURCE[:, ::-1]))
+    with record(model, row=2) as recording:
+        memories = [model.encode(source) for source in (SOURCE, SOURCE[:, ::-1], SOURCE)]
+        model.decoder(IDS, memories[0])
+        assert_by_hand(recording, 2, first)
+        model.decoder(IDS, memories[1])
+        assert_by_hand(recording, 2, second)
+        assert len(recording.recorder.encoded) == 3
+        del memories
+        gc.collect()
+        model.encode(SOURCE)
+        assert len(recording.recorder.encoded) == 1
+
+
+# Threads, and blocks that end in any order.
+
+
+class Meets(Layer):
+    """A layer in which two threads wait for each other, so that each pass is in the middle of the other."""
+
+    def __init__(self, layer, barrier):
+        self.layer, self.barrier = layer, barrier
+
+    def forward(self, x, *inputs, **options):
+        self.barrier.wait(20)
+        y = self.layer.forward(x, *inputs, **options)
+        self.barrier.wait(20)
+        return y
+
+
+@pytest.mark.parametrize("make", [gpt, encoder_decoder])
+def test_threads_that_share_a_recording(make):
+    model, barrier, failed = make(), threading.Barrier(2), []
+    rest = (SOURCE,) if make is encoder_decoder else ()
+    expected = {n: by_hand(model, IDS[:, :n], None, *rest) for n in (4, 7)}
+    residuals = [layer.attention for part in vars(model).values() if isinstance(part, Stack) for layer in part.layers]
+    for residual in residuals:
+        residual.layer = Meets(residual.layer, barrier)
+
+    def read(n):
+        try:
+            model(*rest, IDS[:, :n])
+        except BaseException as error:
+            failed.append(error)
+            barrier.abort()
+
+    with record(model, row=1) as recording:
+        threads = [threading.Thread(target=contextvars.copy_context().run, args=(read, n)) for n in (4, 7)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failed
+    assert_by_hand(recording, 1, expected[len(recording.find("decoder", 0, 0).key_tokens)])
+
+
+def test_blocks_that_end_in_the_order_in_which_they_began():
+    model = gpt()
+    first, second = record(model), record(model)
+    of_first, of_second = first.__enter__(), second.__enter__()
+    model(IDS)
+    first.__exit__(None, None, None)
+    model(IDS[:, :4])
+    second.__exit__(None, None, None)
+    assert not npformer.observing.OBSERVERS.get()
+    model(IDS[:, :2])
+    assert_by_hand(of_first, 0, by_hand(model, IDS))
+    assert_by_hand(of_second, 0, by_hand(model, IDS[:, :4]))
+
+
+def test_the_same_observer_twice():
+    model = gpt()
+    with record(model) as recording:
+        with observed_by(recording.recorder):
+            pass
+        model(IDS)
+    assert_by_hand(recording, 0, by_hand(model, IDS))
+    assert not npformer.observing.OBSERVERS.get()
+
+
+# Copies.
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda r: pickle.loads(pickle.dumps(r))])
+def test_a_copy_shows_the_same_and_can_be_asked(copied):
+    model = encoder_decoder()
+    with record(model, row=1) as recording:
+        cache = model.new_cache(SOURCE)
+        model.decode(IDS[:, :4], cache)
+        recording.diagnose()
+        other = copied(recording)
+        if copied is not copy.copy:
+            model.decode(IDS[:, 4:], cache)
+            assert other.recorder is not recording.recorder
+    expected = by_hand(model, IDS[:, :4], None, SOURCE)
+    assert_by_hand(other, 1, expected)
+    again = copied(other)
+    assert_by_hand(again, 1, expected)
+    assert str(again.ablate("cross", 1, 2)) == str(other.ablate("cross", 1, 2))
+    with observed_by(again.recorder):
+        again.model(SOURCE, IDS)
+    assert_by_hand(again, 1, by_hand(model, IDS, None, SOURCE))
 
 
 # Where nobody watches.

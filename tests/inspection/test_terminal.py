@@ -14,6 +14,7 @@ from npformer.inspection.arrays import inspect_arrays
 from npformer.inspection.columns import width
 from npformer.inspection.comparison import compare
 from npformer.inspection.terminal import show, text
+from npformer.inspection.window import Window, grid
 
 SOURCE, TARGET = list("我喜欢北京的春天和上海"), [*"去北京吧", "<eos>"]
 HOSTILE = [
@@ -141,6 +142,24 @@ def test_repeated_tokens_keep_their_numbers():
     assert "a-token..._2" in text_of(run, blocks=False)
 
 
+def test_tokens_that_are_cut_stay_different():
+    tokens = ["internationalism", "internationally", "internationalism", "in", "internation…"]
+    output = text_of(inspect_arrays(weights(1, 1, 5, 5), tokens, kind="encoder"))
+    names = ["internation…", "internatio…2", "internatio…₂", "in", "internatio…3"]
+    assert [line.split()[0] for line in block(output, "What each query attends to most")[1:]] == names
+    columns = next(line.split() for line in output.split("\n") if line.startswith(" ") and "internation…" in line)
+    assert columns == names[: len(columns)] != []
+    assert "internat...2" in text_of(inspect_arrays(weights(1, 1, 5, 5), tokens, kind="encoder"), blocks=False)
+
+
+def test_a_row_of_cells_that_just_fits_is_one_row():
+    def rows(columns):
+        return grid(Window(columns, False, True, "utf-8"), ["q"], ["abc", "de"], lambda i, j, n: "x" * n, 1)
+
+    assert rows(8) == ["  abc de", "q xxx xx"]
+    assert rows(7) == ["  abc", "q xxx", "", "  de", "q xx"]
+
+
 def test_the_future_padding_and_a_row_that_sees_nothing():
     keep = np.array([False, True, True, True])
     P = causal(1, 1, 4, 4) * keep
@@ -212,6 +231,17 @@ def test_gradients():
     pair = f"{TARGET[q]} → {SOURCE[k]}   {effect[q, k]:+.4f}   P {P[q, k]:.4f}   ∂L/∂P {dP[0, 1, q, k]:+.4f}"
     assert lines[1] == "  " + pair.replace("-", "−")
     assert len(lines) == 6
+
+
+def test_gradients_of_any_size():
+    P = np.full((1, 1, 1, 2), 0.5)
+    for size, first, second in (
+        (1e-50, "+6.170e−51", "+1.234e−50"),
+        (1e20, "+6.170e+19", "+1.234e+20"),
+        (1, "+0.6170", "+1.2340"),
+    ):
+        run = inspect_arrays(P, ["q"], list("ab"), kind="cross", gradient=np.array([[[[1.234 * size, 0]]]]))
+        assert f"  q → a   {first}   P 0.5000   ∂L/∂P {second}" in text_of(run)
 
 
 def test_bytes_of_a_character_are_merged_and_it_is_said():

@@ -53,7 +53,7 @@ def page_html(title: str, parts: Sequence[Any], *, full: Sequence[tuple[str, int
     ours = f"style-src {checksum(style)}; script-src {checksum(script)}"
     policy = f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
     room = maps.LIMIT - len(style.encode()) - len(script.encode()) - 5_000  # for what stands around the parts
-    body = "\n".join(section(i, part) for i, part in enumerate(fitted(parts, room, full)))
+    body = "\n".join(section(i, part, title) for i, part in enumerate(fitted(parts, room, full)))
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -100,10 +100,12 @@ def maps_of(thing: Inspection | Comparison) -> tuple[AttentionMap, ...]:
     return (thing.good if isinstance(thing, Comparison) else thing).maps
 
 
-def section(i: int, part: Part) -> str:
+def section(i: int, part: Part, title: str = "") -> str:
+    """A part, without its heading where the page's `title` says the same."""
+    static = part.static.replace(f"<h2>{escape(title)}</h2>\n", "", 1)
     if not part.script:
-        return f'<section id="part-{i}">\n{part.static}</section>'
-    shown = f'<section data-script="{part.script}" id="part-{i}">\n{part.static}</section>'
+        return f'<section id="part-{i}">\n{static}</section>'
+    shown = f'<section data-script="{part.script}" id="part-{i}">\n{static}</section>'
     return f'{shown}\n<script type="application/json" id="data-{i}">{embedded(part.data)}</script>'
 
 

@@ -81,7 +81,8 @@ register("comparison", (section, data) => {
       if (!head.whole) {
         return `${blockSentence(head, i, j, "weight", decimals)} in A, ${decimals(other[at])} in B, B − A = ${signed(change[at])}`;
       }
-      return `${sentenceOf(head, i, j)} in A; ${decimals(other[at])} in B; B − A = ${signed(change[at])}`;
+      const ofA = head.apart ? `${head.name} · ${head.queries[i]} → ${head.keys[j]} = ${decimals(weight[at])}` : sentenceOf(head, i, j);
+      return `${ofA} in A; ${decimals(other[at])} in B; B − A = ${signed(change[at])}`;
     };
 
     const maps = SHOWN.map(([name, title]) => heatMap({
@@ -89,6 +90,7 @@ register("comparison", (section, data) => {
       rows: head.rows,
       columns: head.columns,
       cells: head.cells,
+      leaks: head.leaks,
       values: () => head.values()[name],
       scale: name === "difference" ? difference : weightScale,
       narrow: true,
@@ -120,7 +122,7 @@ register("comparison", (section, data) => {
       row.replaceChildren(`${q + 1} of ${head.T}, `, isolated(head.queries[q] ?? ""));
       slider.setAttribute("aria-valuetext", `${q + 1} of ${head.T}, ${head.queries[q]}`);
       top.replaceChildren(table(["what changed most for ", isolated(head.queries[q])], ["key", "A", "B", "B − A"],
-        head.topOf(q, "difference").map((found) => [head.keys[found.k], decimals(found.weight), decimals(found.other), signed(found.difference)])));
+        head.topOf(q, "difference").map((found) => [keyOf(head, found), decimals(found.weight), decimals(found.other), signed(found.difference)])));
     }
 
     slider.addEventListener("input", () => {
@@ -139,12 +141,12 @@ register("comparison", (section, data) => {
       element("p", { class: "axes" }, "A is ", isolated(a), ", B is ", isolated(b), ". Each row is a query, named by the token that it ",
         element("em", {}, head.named_by), ", each column a key: the query attends to the key."),
       head.whole ? null : element("p", { class: "reduced" },
-        `This head is not on the page in full: a cell of the pictures is the mean of up to ${head.down} × ${head.across} pairs, and of each row the ${head.nExact()} largest changes are exact.`),
+        `This head is not on the page in full: a cell of the pictures is the mean of up to ${head.down} × ${head.across} pairs, and of each row ${exactOf(head, "change")} exact.`),
       findings.map((finding) => element("p", { class: "finding" }, finding.sentence)),
       element("div", { class: "said-of-pair" }, live, pinned),
       element("div", { class: "three" }, SHOWN.map(([, title], i) => element("figure", { class: "figure" },
         element("h4", {}, title), maps[i].node))),
-      element("figure", { class: "legends" }, legend(weightScale, hiddenIn(head.cells())), legend(difference, { future: false, padding: false })),
+      element("figure", { class: "legends" }, legend(weightScale, hiddenIn(head)), legend(difference, { future: false, padding: false })),
       head.T && head.S ? element("div", { class: "slider" }, element("label", { for: slider.id }, "row"), slider, row) : null,
       element("div", { class: "columns even" }, top, table("the metrics of both", ["metric", "A", "B", "B − A"], there.map(({ title, name }) => {
         const [before, after] = head.metrics[name];
@@ -198,13 +200,13 @@ function* pairsOf(head) {
 
 function changeTable(head) {
   return table(`${head.kind} ${head.name}${head.whole ? "" : ", the largest changes of each query"}`, ["query", "key", "A", "B", "B − A"],
-    [...pairsOf(head)].map(({ q, k, weight, other, difference }) =>
-      [head.queries[q], head.keys[k], decimals(weight), decimals(other), signed(difference)]));
+    [...pairsOf(head)].map(({ q, weight, other, difference, ...found }) =>
+      [head.queries[q], keyOf(head, found), decimals(weight), decimals(other), signed(difference)]));
 }
 
 function changeText(head) {
-  const lines = [...pairsOf(head)].map(({ q, k, weight, other, difference }) =>
-    `${head.queries[q]} → ${head.keys[k]}: A ${decimals(weight)}, B ${decimals(other)}, B − A ${signed(difference)}`);
+  const lines = [...pairsOf(head)].map(({ q, weight, other, difference, ...found }) =>
+    `${head.queries[q]} → ${keyOf(head, found)}: A ${decimals(weight)}, B ${decimals(other)}, B − A ${signed(difference)}`);
   return [`${head.kind} ${head.name}: query → key`, ...lines].join("\n") + "\n";
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 from npformer.inspection.attention_map import AttentionMap
 from npformer.inspection.comparison import Comparison, HeadChange
 from npformer.inspection.page import maps
-from npformer.inspection.page.heads import Place, entry, finding_data, metrics_there, note, number
+from npformer.inspection.page.heads import Names, Place, entry, finding_data, metrics_there, note, number
 from npformer.inspection.page.part import Part, escape, part_of, table
 from npformer.inspection.tokens import in_characters
 from npformer.operation import Array
@@ -21,7 +21,7 @@ def part_of_comparison(comparison: Comparison, room: int = maps.LIMIT, full: Seq
     and then those that have changed most."""
     findings = comparison.diagnose()
     static = static_part(comparison)
-    lists = {"names": maps.Lists(), "masks": maps.Lists()}
+    names = Names()
     pairs = [pair(comparison, change) for change in comparison.changes]
     data: dict[str, Any] = {
         "title": comparison.title,
@@ -30,10 +30,11 @@ def part_of_comparison(comparison: Comparison, room: int = maps.LIMIT, full: Seq
         "note": note(comparison.good, [in_characters(map) for map in comparison.good.maps]),
         "metrics": metrics_there(comparison.good),
         "findings": [finding_data(finding) for finding in findings],
-        **{name: list.all for name, list in lists.items()},
+        "names": names.all,
         "heads": [
-            entry(seen_by_either(a, b), {}, findings, lists)
+            entry(seen_by_either(a, b), {}, findings, names)
             | {"metrics": {name: list(both) for name, both in change.metrics.items()}, "change": change.distance}
+            | {"apart": not np.array_equal(a.keep, b.keep)}  # then a rank would be of keys that one run may not see
             for change, (a, b) in zip(comparison.changes, pairs, strict=True)
         ],
         "reduced": "",
@@ -44,9 +45,11 @@ def part_of_comparison(comparison: Comparison, room: int = maps.LIMIT, full: Seq
         room - len(static.encode(errors="replace")),
         sorted(range(len(pairs)), key=lambda i: (pairs[i][0].kind, pairs[i][0].layer, pairs[i][0].head) not in wanted),
         [32 + maps.size_in_base64(2 * a.weights.size) + maps.size_in_base64(4 * a.weights.size) for a, _ in pairs],
+        [maps.mask(maps.codes_of(seen_by_either(a, b))) for a, b in pairs],
         lambda i: whole_data(*pairs[i]),
-        lambda i, side, n: reduced_data(*pairs[i], side, n, lists["masks"]),
-        "largest changes",
+        lambda i, side, n, listed: reduced_data(*pairs[i], side, n, listed),
+        "largest change",
+        "",
     )
     return Part("comparison", data, maps.notice(data) + static)
 
@@ -64,19 +67,21 @@ def whole_data(a: AttentionMap, b: AttentionMap) -> dict[str, Any]:
     return {"weights": maps.uint16(a.weights), "difference": maps.float32(b.weights - a.weights)}
 
 
-def reduced_data(a: AttentionMap, b: AttentionMap, side: int, n: int, masks: maps.Lists) -> dict[str, Any]:
+def reduced_data(a: AttentionMap, b: AttentionMap, side: int, n: int, listed: maps.Lists) -> dict[str, Any]:
     both = seen_by_either(a, b)
     difference: Array = b.weights - a.weights
-    keys = maps.top_keys(abs(difference), both.keep, n)
+    shown = both.keep | maps.leaks_of(both) | maps.leaks_of(replace(both, weights=b.weights))
+    keys = maps.top_keys(abs(difference), shown, n)
     return {
+        "visible": listed.place(maps.encoded(both.n_visible, "<u2")),
         "pooled": {
             "blocks": [maps.block_of(n, side) for n in a.weights.shape],
-            "mask": masks.place(maps.runs(maps.pooled_codes(maps.codes_of(both), side))),
-            "weights": maps.uint16(maps.pooled(a.weights, both.keep, side)),
-            "difference": maps.float32(maps.pooled(difference, both.keep, side)),
+            "mask": listed.place(maps.mask(maps.pooled_codes(maps.codes_of(both), side))),
+            "weights": maps.uint16(maps.pooled(a.weights, shown, side)),
+            "difference": maps.float32(maps.pooled(difference, shown, side)),
         },
         "top": {
-            "keys": maps.encoded(keys, "<u2"),
+            "keys": maps.encoded(maps.marked(keys, both.keep), "<u2"),
             "weights": maps.uint16(maps.at(a.weights, keys)),
             "difference": maps.float32(maps.at(difference, keys)),
         },

@@ -217,7 +217,7 @@ register("heads", (section, data) => {
       const n = head.visible(q);
       const columns = ["key", ...there.map((x) => VALUES[x])];
       const rows = head.topOf(q, name).map((found) => [
-        head.keys[found.k] + (found.leaks ? " (hidden!)" : ""), ...there.map((x) => (x === "weight" ? decimals(found.weight) : signedNumber(found[x], head.most(x)))),
+        keyOf(head, found), ...there.map((x) => (x === "weight" ? decimals(found.weight) : signedNumber(found[x], head.most(x)))),
       ]);
       const query = isolated(head.queries[q]);
       const title = n ? ["top keys of ", query, `, of ${n} that it may see; uniform would be ${decimals(1 / n)}`] : [query, " may see no key"];
@@ -231,6 +231,7 @@ register("heads", (section, data) => {
         rows: head.rows,
         columns: head.columns,
         cells: head.cells,
+        leaks: head.leaks,
         values: () => head.values()[name],
         scale,
         sentence,
@@ -247,7 +248,7 @@ register("heads", (section, data) => {
         },
         onunpin: () => { pinned.hidden = true; },
       });
-      figure.replaceChildren(map.node, legend(scale, hiddenIn(head.cells(), head.values()[name])));
+      figure.replaceChildren(map.node, legend(scale, hiddenIn(head)));
       map.redraw();
       if (head.T && head.S) {
         map.move(Math.floor(q / head.down), k, { tell: false });
@@ -270,7 +271,7 @@ register("heads", (section, data) => {
       element("p", { class: "axes" }, "Each row is a query, named by the token that it ", element("em", {}, head.named_by),
         ", each column a key: the query attends to the key."),
       head.whole ? null : element("p", { class: "reduced" },
-        `This head is not on the page in full: a cell of the picture is the mean of up to ${head.down} × ${head.across} pairs, and of each row the ${head.nExact()} largest weights are exact.`),
+        `This head is not on the page in full: a cell of the picture is the mean of up to ${head.down} × ${head.across} pairs, and of each row ${exactOf(head, "weight")} exact.${head.loses_gradient ? " Its ∂L/∂P is not here." : ""}`),
       findings.map((finding) => element("p", { class: finding.is_fault ? "finding fault" : "finding" }, finding.is_fault ? "Fault: " : "", finding.sentence)),
       there.length > 1 ? valueChoice() : null,
       element("div", { class: "said-of-pair" }, live, pinned),
@@ -354,25 +355,25 @@ register("heads", (section, data) => {
 
 // ---- a map as a table, as text, CSV and JSON. Of a reduced head it is what is exact: the top keys.
 
-const SEEN = (head, q, k) => head.codes()[q * head.S + k] === VISIBLE;
+const isShown = (head, q, k) => head.codes()[q * head.S + k] === VISIBLE || head.leaks(q * head.S + k);
 
 function tableOf(head, name) {
   const format = name === "weight" ? decimals : (value) => signedNumber(value, head.most(name));
   if (!head.whole) {
     return table(`${head.kind} ${head.name}: the exact top keys of each query`, ["query", ...Array.from({ length: head.nExact() }, (_, i) => `${i + 1}`)],
-      head.queries.map((query, q) => [query, ...head.topOf(q, "weight").map(({ k, weight }) => `${head.keys[k]} ${decimals(weight)}`)]));
+      head.queries.map((query, q) => [query, ...head.topOf(q, "weight").map((found) => `${keyOf(head, found)} ${decimals(found.weight)}`)]));
   }
   const values = head.values()[name];
   return table(`${head.kind} ${head.name}, ${VALUES[name]}: query (row) attends to key (column); – is hidden`, ["query", ...head.keys],
     head.queries.map((query, q) => [query, ...head.keys.map((_, k) => {
-      const value = values[q * head.S + k];
-      return SEEN(head, q, k) || Math.abs(value) > LEAK ? format(value) : "–";
+      const i = q * head.S + k;
+      return isShown(head, q, k) ? format(values[i]) + (head.leaks(i) ? " (hidden!)" : "") : "–";
     })]));
 }
 
 function textOf(head) {
   const lines = head.queries.map((query, q) =>
-    `${query} → ${head.topOf(q, "weight", head.S).map(({ k, weight }) => `${head.keys[k]} ${decimals(weight)}`).join(", ") || "no key"}`);
+    `${query} → ${head.topOf(q, "weight", head.S).map((found) => `${keyOf(head, found)} ${decimals(found.weight)}`).join(", ") || "no key"}`);
   const title = `${head.kind} ${head.name}: query → the keys that it attends to, largest weight first${head.whole ? "" : `, ${head.nExact()} of each`}`;
   return [title, `a query is named by the token that it ${head.named_by}`, ...lines].join("\n") + "\n";
 }
@@ -383,7 +384,7 @@ function csvOf(head, name) {
     if (!head.whole) return head.topOf(q, "weight").forEach(({ k, weight }) => rows.push([query, head.keys[k], weight.toFixed(6)]));
     return head.keys.forEach((key, k) => {
       const value = head.values()[name][q * head.S + k];
-      if (SEEN(head, q, k) || Math.abs(value) > LEAK) rows.push([query, key, name === "weight" ? value.toFixed(6) : String(value)]);
+      if (isShown(head, q, k)) rows.push([query, key, name === "weight" ? value.toFixed(6) : String(value)]);
     });
   });
   return csv(rows);
@@ -395,7 +396,7 @@ function jsonOf(head) {
   if (head.whole) {
     for (const [name, values] of Object.entries(head.values())) {
       said[name] = queries.map((_, q) => keys.map((_, k) =>
-        (SEEN(head, q, k) || Math.abs(values[q * head.S + k]) > LEAK ? Number(values[q * head.S + k].toPrecision(7)) : null)));
+        (isShown(head, q, k) ? Number(values[q * head.S + k].toPrecision(7)) : null)));
     }
   } else said.top_keys = queries.map((_, q) => head.topOf(q, "weight").map(({ k, weight }) => ({ key: k, weight: Number(weight.toFixed(6)) })));
   return JSON.stringify(said, null, 1) + "\n";

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.cut_names import CutNames
 from npformer.inspection.diagnosis import Finding, summary
 from npformer.inspection.inspection import Inspection
 from npformer.inspection.metrics import METRICS
@@ -18,14 +19,19 @@ Place = tuple[str, int, int]
 
 STATIC_HEADS, STATIC_TOKENS = 12, 40  # more than these are drawn by the script alone
 SHADES = 32
+SMALLEST_GRADIENT, LARGEST_GRADIENT = 1e-30, 1e30  # single precision has fewer digits below, and soon none above
 
 
 @part_of.register
 def part_of_inspection(inspection: Inspection, room: int = maps.LIMIT, full: Sequence[Place] = ()) -> Part:
-    """All of `inspection` where its part fits into `room` bytes; heads in `full` are the first to stay whole otherwise."""
+    """All of `inspection` where its part fits into `room` bytes; heads in `full` are the first to stay whole otherwise.
+
+    ValueError, which names the head, for a gradient beyond what single precision holds.
+    """
+    check_gradients(inspection)
     findings = inspection.diagnose()
     static = "".join(static_parts(inspection, findings))
-    lists = {"names": maps.Lists(), "masks": maps.Lists()}
+    names = Names()
     shown = [in_characters(map) for map in inspection.maps]
     data: dict[str, Any] = {
         "title": inspection.title,
@@ -33,10 +39,10 @@ def part_of_inspection(inspection: Inspection, room: int = maps.LIMIT, full: Seq
         "note": note(inspection, shown),
         "metrics": metrics_there(inspection),
         "findings": [finding_data(finding) for finding in findings],
-        "said": [finding_data(finding) | {"sentence": sentence} for finding, sentence in summary(findings)],
-        **{name: list.all for name, list in lists.items()},
+        "said": [finding_data(finding, sentence) for finding, sentence in summary(findings)],
+        "names": names.all,
         "heads": [
-            entry(map, inspection.metrics(own), findings, lists) for own, map in zip(inspection.maps, shown, strict=True)
+            entry(map, inspection.metrics(own), findings, names) for own, map in zip(inspection.maps, shown, strict=True)
         ],
         "reduced": "",
     }
@@ -45,25 +51,45 @@ def part_of_inspection(inspection: Inspection, room: int = maps.LIMIT, full: Seq
         room - len(static.encode(errors="replace")),
         order_of(inspection, data["heads"], full),
         [whole_size(map) for map in shown],
+        [maps.mask(maps.codes_of(map)) for map in shown],
         lambda i: whole_data(shown[i]),
-        lambda i, side, n: reduced_data(shown[i], side, n, lists["masks"]),
-        "largest weights",
+        lambda i, side, n, listed: reduced_data(shown[i], side, n, listed),
+        "largest weight",
+        "∂L/∂P" if any(map.gradient is not None for map in shown) else "",
     )
     return Part("heads", data, maps.notice(data) + static)
 
 
-def entry(
-    map: AttentionMap, metrics: dict[str, float | None], findings: Sequence[Finding], lists: dict[str, maps.Lists]
-) -> dict[str, Any]:
+class Names(maps.Lists):
+    """The names of queries and of keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = maps.cut_names()
+
+    def place(self, value: Sequence[str]) -> int:
+        return super().place([self.cut(name) for name in value])
+
+
+def check_gradients(inspection: Inspection) -> None:
+    for map in inspection.maps:
+        largest = 0.0 if map.gradient is None else float(abs(map.gradient).max(initial=0))
+        if largest > LARGEST_GRADIENT:
+            raise ValueError(
+                f"write_page: {map.kind} {map.name} has a gradient of {largest:.4g}, and a page shows those up to "
+                f"{LARGEST_GRADIENT:g}: divide the loss by a constant"
+            )
+
+
+def entry(map: AttentionMap, metrics: dict[str, float | None], findings: Sequence[Finding], names: Names) -> dict[str, Any]:
     """What a page knows of a head besides its weights."""
     return {
         "kind": map.kind,
         "layer": map.layer,
         "head": map.head,
         "named_by": map.named_by,
-        "queries": lists["names"].place(list(map.query_names)),
-        "keys": lists["names"].place(list(map.key_names)),
-        "mask": lists["masks"].place(maps.runs(maps.codes_of(map))),
+        "queries": names.place(map.query_names),
+        "keys": names.place(map.key_names),
         "metrics": metrics,
         "labels": labels_of(map, findings),
     }
@@ -72,7 +98,9 @@ def entry(
 def note(inspection: Inspection, shown: Sequence[AttentionMap]) -> str:
     """What was done to the maps that are shown."""
     merged = any(map is not own for map, own in zip(shown, inspection.maps, strict=True))
-    return " ".join(filter(None, [inspection.note, MERGED if merged else ""]))
+    long = any(len(name) > maps.LONGEST_NAME for map in shown for name in (*map.query_names, *map.key_names))
+    cut = f"Of a name that is longer, the first {maps.LONGEST_NAME} characters are shown." if long else ""
+    return " ".join(filter(None, [inspection.note, MERGED if merged else "", cut]))
 
 
 def labels_of(map: AttentionMap, findings: Sequence[Finding]) -> list[str]:
@@ -81,9 +109,10 @@ def labels_of(map: AttentionMap, findings: Sequence[Finding]) -> list[str]:
     return list(dict.fromkeys(finding.label for finding in mine))
 
 
-def finding_data(finding: Finding) -> dict[str, Any]:
-    names = ("label", "kind", "layer", "head", "sentence", "cause", "is_fault")
-    return {name: getattr(finding, name) for name in names}
+def finding_data(finding: Finding, sentence: str = "") -> dict[str, Any]:
+    names = ("label", "kind", "layer", "head", "cause", "is_fault")
+    said = {"sentence": maps.cut_sentence(sentence or finding.sentence)}
+    return {name: getattr(finding, name) for name in names} | said
 
 
 def metrics_there(inspection: Inspection) -> list[dict[str, str]]:
@@ -110,26 +139,35 @@ def order_of(inspection: Inspection, entries: Sequence[dict[str, Any]], full: Se
 
 def whole_size(map: AttentionMap) -> int:
     cells = map.weights.size
-    return 16 + maps.size_in_base64(2 * cells) + (0 if map.gradient is None else 32 + 2 * maps.size_in_base64(4 * cells))
+    return 16 + maps.size_in_base64(2 * cells) + (0 if map.gradient is None else 64 + 2 * maps.size_in_base64(4 * cells))
 
 
 def whole_data(map: AttentionMap) -> dict[str, Any]:
-    data = {"weights": maps.uint16(map.weights)}
+    data: dict[str, Any] = {"weights": maps.uint16(map.weights)}
     if map.gradient is not None:
-        data["gradient"] = maps.float32(map.gradient)
-        data["product"] = maps.float32(map.weights * map.gradient)  # of the weights before they were rounded
+        largest = float(abs(map.gradient).max(initial=0))
+        unit = largest if 0 < largest < SMALLEST_GRADIENT else 1
+        data["unit"] = unit
+        data["gradient"] = maps.float32(map.gradient / unit)
+        data["product"] = maps.float32(map.weights * (map.gradient / unit))  # of the weights before they were rounded
     return data
 
 
-def reduced_data(map: AttentionMap, side: int, n: int, masks: maps.Lists) -> dict[str, Any]:
-    keys = maps.top_keys(map.weights, map.keep, n)
+def reduced_data(map: AttentionMap, side: int, n: int, listed: maps.Lists) -> dict[str, Any]:
+    shown = map.keep | maps.leaks_of(map)
+    keys = maps.top_keys(map.weights, shown, n)
     return {
+        "visible": listed.place(maps.encoded(map.n_visible, "<u2")),
+        "loses_gradient": map.gradient is not None,
         "pooled": {
             "blocks": [maps.block_of(n, side) for n in map.weights.shape],
-            "mask": masks.place(maps.runs(maps.pooled_codes(maps.codes_of(map), side))),
-            "weights": maps.uint16(maps.pooled(map.weights, map.keep, side)),
+            "mask": listed.place(maps.mask(maps.pooled_codes(maps.codes_of(map), side))),
+            "weights": maps.uint16(maps.pooled(map.weights, shown, side)),
         },
-        "top": {"keys": maps.encoded(keys, "<u2"), "weights": maps.uint16(maps.at(map.weights, keys))},
+        "top": {
+            "keys": maps.encoded(maps.marked(keys, map.keep), "<u2"),
+            "weights": maps.uint16(maps.at(map.weights, keys)),
+        },
     }
 
 
@@ -141,7 +179,9 @@ def static_parts(inspection: Inspection, findings: Sequence[Finding]) -> Iterato
     said = note(inspection, [in_characters(map) for map in inspection.maps])
     yield f"<p>{escape(said)}</p>\n" if said else ""
     if findings:
-        sentences = "".join(f"<li>{'Fault: ' if f.is_fault else ''}{escape(s)}</li>\n" for f, s in summary(findings))
+        sentences = "".join(
+            f"<li>{'Fault: ' if f.is_fault else ''}{escape(maps.cut_sentence(s))}</li>\n" for f, s in summary(findings)
+        )
         yield f'<ul class="findings">\n{sentences}</ul>\n'
     else:
         yield "<p>No findings: no head and no layer has numbers that call for a look.</p>\n"
@@ -180,7 +220,14 @@ def picture(map: AttentionMap) -> str:
     if (codes == maps.FUTURE).any():
         lines = "".join(f"M{k} {q + 1}l1-1" for q, k in np.argwhere(codes == maps.FUTURE))
         shapes.append(f'<path class="future" d="{lines}"/>')
-    rows, columns = ([escape(clipped(name)) for name in names] for names in (map.query_names, map.key_names))
+    leaks = maps.leaks_of(map)
+    shapes += [
+        f'<path fill="{cividis(i / (SHADES - 1))}" d="{squares(leaks & (level == i), 0.25)}"/>'
+        for i in range(SHADES)
+        if (leaks & (level == i)).any()
+    ]
+    cut = CutNames(clipped)
+    rows, columns = ([escape(cut(name)) for name in names] for names in (map.query_names, map.key_names))
     names = [f'<text x="-0.3" y="{q + 0.75}" text-anchor="end">{name}</text>' for q, name in enumerate(rows)]
     names += [f'<text x="{k + 0.5}" y="-0.3" class="upright">{name}</text>' for k, name in enumerate(columns)]
     title = f"{map.kind} {map.name}: query attends to key; a row's query is named by the token that it {map.named_by}"
@@ -190,12 +237,14 @@ def picture(map: AttentionMap) -> str:
     )
 
 
-def clipped(name: str) -> str:
-    return name if len(name) <= 8 else name[:7] + "…"
+def clipped(name: str, number: str) -> str:
+    return name + number if len(name + number) <= 8 else name[: 7 - len(number)] + "…" + number
 
 
-def squares(where: Array) -> str:
-    return "".join(f"M{k} {q}h1v1h-1z" for q, k in np.argwhere(where))
+def squares(where: Array, inset: float = 0) -> str:
+    """`inset` is what a square lacks of its cell, on each side."""
+    side = f"{1 - 2 * inset:g}"
+    return "".join(f"M{k + inset:g} {q + inset:g}h{side}v{side}h-{side}z" for q, k in np.argwhere(where))
 
 
 def cividis(t: float) -> str:

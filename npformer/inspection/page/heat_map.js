@@ -5,9 +5,20 @@ const FUTURE = 1;
 // Names that stand upright in a column: Chinese, Japanese, Korean, and single characters, with their number.
 const UPRIGHT = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]|^.[₀-₉]*$/u;
 const LEAK = 1e-6; // a weight where none may be, which is drawn all the same
+const [HIDDEN, NO_KEY] = [32768, 65535]; // of the exact keys: a mark, and none
 
-function decodeRuns(runs, length) {
+// Whether number i, which has this code, is a weight where none may be, in one run or in the other.
+function isLeak(code, values, i) {
+  return code !== VISIBLE && (values.weight[i] > LEAK || values.other?.[i] > LEAK);
+}
+
+// Runs, as code, length, code, length, …, or two bits for each code in base64.
+function decodeMask(runs, length) {
   const codes = new Uint8Array(length);
+  if (typeof runs === "string") {
+    const raw = bytes(runs);
+    return codes.map((_, i) => (raw[i >> 2] >> (2 * (i & 3))) & 3);
+  }
   let place = 0;
   for (let i = 0; i < runs.length; i += 2) {
     codes.fill(runs[i], place, place + runs[i + 1]);
@@ -32,20 +43,26 @@ function once(make) {
 // of a head that was reduced they have a cell for each block of pairs, and `topOf` alone is exact.
 function headsOf(data) {
   const masks = new Map(); // heads that share one decode it once
+  const maskAt = (place, length) => {
+    const name = `${place} ${length}`;
+    if (!masks.has(name)) masks.set(name, once(() => decodeMask(data.masks[place], length)));
+    return masks.get(name);
+  };
   return data.heads.map((entry) => {
     const queries = data.names[entry.queries];
     const keys = data.names[entry.keys];
     const [T, S] = [queries.length, keys.length];
-    if (!masks.has(entry.mask)) masks.set(entry.mask, once(() => decodeRuns(data.masks[entry.mask], T * S)));
-    const codes = masks.get(entry.mask);
     const whole = !entry.pooled;
+    const codes = whole ? maskAt(entry.mask, T * S) : null;
     const source = entry.pooled ?? entry;
     const block = (names, n) => (n === 1 ? names : names.filter((_, i) => i % n === 0).map((name) => `${name} …`));
     const [down, across] = whole ? [1, 1] : source.blocks;
     const [height, width] = [Math.ceil(T / down), Math.ceil(S / across)];
     const values = once(() => valuesOf(source));
     const exact = once(() => ({ keys: decodeUint16(entry.top.keys), values: valuesOf(entry.top) }));
-    const visible = (q) => codes().subarray(q * S, (q + 1) * S).reduce((n, code) => n + (code === VISIBLE), 0);
+    const counts = once(() => decodeUint16(data.masks[entry.visible]));
+    const visible = (q) => (whole ? codes().subarray(q * S, (q + 1) * S).reduce((n, code) => n + (code === VISIBLE), 0) : counts()[q]);
+    const cells = maskAt(source.mask, height * width);
     const nExact = () => exact().keys.length / T;
     const greatest = {};
     return {
@@ -54,18 +71,24 @@ function headsOf(data) {
       queries, keys, T, S, whole, down, across, height, width, codes, values, visible, nExact,
       // The largest size of a value of this name.
       most: (name) => (greatest[name] ??= values()[name].reduce((most, value) => Math.max(most, Math.abs(value)), 0)),
-      cells: whole ? codes : once(() => decodeRuns(data.masks[source.mask], height * width)),
+      cells,
+      leaks: (i) => isLeak(cells()[i], values(), i), // of cell i
       rows: block(queries, down),
       columns: block(keys, across),
-      // The keys of row q with the largest values of this name, as {k, value of each name}.
+      // The keys of row q with the largest values of this name, as {k, leaks, value of each name}.
       topOf: (q, name, n = 8) => {
         const all = whole ? values() : exact().values;
         const wide = whole ? S : nExact();
         const found = [];
         for (let i = 0; i < wide; i++) {
-          const k = whole ? i : exact().keys[q * wide + i];
-          const leaks = whole && codes()[q * S + k] !== VISIBLE && Math.abs(all[name][q * S + k]) > LEAK;
-          if (whole ? codes()[q * S + k] === VISIBLE || leaks : k < S) found.push({ k, at: q * wide + i, leaks });
+          const at = q * wide + i;
+          if (whole) {
+            const leaks = isLeak(codes()[at], all, at);
+            if (codes()[at] === VISIBLE || leaks) found.push({ k: i, at, leaks });
+          } else if (exact().keys[at] !== NO_KEY) {
+            const leaks = exact().keys[at] >= HIDDEN;
+            found.push({ k: exact().keys[at] - (leaks ? HIDDEN : 0), at, leaks });
+          }
         }
         found.sort((a, b) => Math.abs(all[name][b.at]) - Math.abs(all[name][a.at]) || a.k - b.k);
         return found.slice(0, n).map(({ k, at, leaks }) => ({ k, leaks, ...Object.fromEntries(Object.entries(all).map(([x, of]) => [x, of[at]])) }));
@@ -77,14 +100,25 @@ function headsOf(data) {
 function valuesOf(source) {
   const values = { weight: weightsOf(source.weights) };
   if (source.gradient) {
-    values.gradient = decodeFloat32(source.gradient);
-    values.product = decodeFloat32(source.product);
+    for (const name of ["gradient", "product"]) {
+      values[name] = Float64Array.from(decodeFloat32(source[name]), (value) => value * source.unit);
+    }
   }
   if (source.difference) {
     values.difference = decodeFloat32(source.difference);
     values.other = values.weight.map((weight, i) => weight + values.difference[i]);
   }
   return values;
+}
+
+// A key that topOf found, and whether it is one that may not be seen.
+function keyOf(head, { k, leaks }) {
+  return head.keys[k] + (leaks ? " (hidden!)" : "");
+}
+
+// What is exact in a row of a reduced head: "the 8 largest weights are".
+function exactOf(head, what) {
+  return head.nExact() === 1 ? `the largest ${what} is` : `the ${head.nExact()} largest ${what}s are`;
 }
 
 // The head at which the page is to be opened, if there is one.
@@ -120,9 +154,10 @@ function span(names, i, block) {
 function blockSentence(head, i, j, name, format) {
   const place = `${span(head.queries, i, head.down)} → ${span(head.keys, j, head.across)}`;
   const code = head.cells()[i * head.width + j];
-  const said = code === VISIBLE ? `mean ${format(head.values()[name][i * head.width + j])}`
-    : code === FUTURE ? "hidden: after the query" : "hidden: padding or outside the window";
-  return `${head.name} · ${place} · ${said}`;
+  const mean = `mean ${format(head.values()[name][i * head.width + j])}`;
+  const hidden = code === FUTURE ? "hidden: after the query" : "hidden: padding or outside the window";
+  const leak = head.leaks(i * head.width + j) ? `, ${mean} where there is weight all the same` : "";
+  return `${head.name} · ${place} · ${code === VISIBLE ? mean : hidden + leak}`;
 }
 
 // A sentence about cell (i, j), with its tokens isolated: two that run from right to left would swap their places otherwise.
@@ -158,10 +193,10 @@ function signedScale(most, note) {
   };
 }
 
-// Four decimals, or four digits where the largest of such values would show few of them.
+// Four decimals, or four digits where the largest of such values would show few of them, or too many.
 function signedNumber(value, most) {
-  if (most >= 0.01 || value === 0) return signed(value);
-  return (value > 0 ? "+" : "−") + Math.abs(value).toExponential(3).replace("-", "−");
+  if ((most >= 0.01 && most < 1e6) || value === 0) return signed(value);
+  return (value > 0 ? "+" : "−") + Math.abs(value).toExponential(3).replace("-", "−").replace("e+", "e");
 }
 
 function legend(scale, hidden) {
@@ -188,20 +223,20 @@ function legend(scale, hidden) {
     element("span", { class: "note" }, scale.note), keys);
 }
 
-function hiddenIn(codes, values = []) {
-  const leak = codes.some((code, i) => code !== VISIBLE && Math.abs(values[i]) > LEAK);
-  return { future: codes.includes(FUTURE), padding: codes.some((code) => code > FUTURE), leak };
+function hiddenIn(head) {
+  const codes = head.cells();
+  return { future: codes.includes(FUTURE), padding: codes.some((code) => code > FUTURE), leak: codes.some((_, i) => head.leaks(i)) };
 }
 
 // ---- pictures with a pixel for each pair; the hatching behind them shows through where a pixel is clear
 
-function pixels(width, height, values, cells, scale) {
+function pixels(width, height, values, cells, leaks, scale) {
   const canvas = element("canvas", { width, height, "aria-hidden": "true" });
   if (!width || !height) return canvas;
   const image = new ImageData(width, height);
   const grey = darkness.matches ? [71, 70, 74] : [212, 208, 200];
   for (let i = 0; i < cells.length; i++) {
-    const seen = cells[i] === VISIBLE || Math.abs(values[i]) > LEAK;
+    const seen = cells[i] === VISIBLE || leaks(i);
     if (cells[i] === FUTURE && !seen) continue;
     const [red, green, blue] = seen ? scale.colour(values[i]) : grey;
     image.data[4 * i] = red;
@@ -214,7 +249,7 @@ function pixels(width, height, values, cells, scale) {
 }
 
 function thumbnail(head, name, scale) {
-  const canvas = pixels(head.width, head.height, head.values()[name], head.cells(), scale);
+  const canvas = pixels(head.width, head.height, head.values()[name], head.cells(), head.leaks, scale);
   canvas.className = Math.max(head.width, head.height) > 80 ? "thumbnail fine" : "thumbnail";
   canvas.style.aspectRatio = String(Math.max(1 / 2, Math.min(4, head.width / head.height || 1)));
   return canvas;
@@ -222,8 +257,8 @@ function thumbnail(head, name, scale) {
 
 // ---- the map: a canvas, names along two sides, and one cell that moves over it and can be focused
 
-// spec: label, rows and columns (names), cells() (codes), values() (numbers), scale, sentence(i, j), narrow (a third of the
-// width), and what is told: onmove(i, j), onpin(i, j), onunpin().
+// spec: label, rows and columns (names), cells() (codes), leaks(number of a cell), values() (numbers), scale,
+// sentence(i, j), narrow (a third of the width), and what is told: onmove(i, j), onpin(i, j), onunpin().
 function heatMap(spec) {
   const [height, width] = [spec.rows.length, spec.columns.length];
   const canvas = element("canvas", { "aria-hidden": "true" });
@@ -264,7 +299,7 @@ function heatMap(spec) {
     const cells = spec.cells();
     if (side < 10) {
       pen.imageSmoothingEnabled = false;
-      pen.drawImage(pixels(width, height, values, cells, spec.scale), 0, 0, canvas.width, canvas.height);
+      pen.drawImage(pixels(width, height, values, cells, spec.leaks, spec.scale), 0, 0, canvas.width, canvas.height);
       return;
     }
     const style = getComputedStyle(box);
@@ -286,7 +321,7 @@ function heatMap(spec) {
           fill(style.getPropertyValue("--ground"), left, top, wide, high);
           fill(code === VISIBLE ? `rgb(${rgb})` : style.getPropertyValue("--padding"), left, top, wide - 1, high - 1);
         }
-        if (code !== VISIBLE && Math.abs(value) > LEAK) {
+        if (spec.leaks(i * width + j)) {
           fill(`rgb(${rgb})`, left + wide / 4, top + high / 4, wide / 2, high / 2);
         }
         if (spec.scale.signed && code === VISIBLE && Math.abs(value) >= least) {

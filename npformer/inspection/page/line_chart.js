@@ -57,7 +57,9 @@ function picture(node, log) {
 
 register("line_chart", (section, data) => {
   const { lines } = data;
-  const [heading, chart, ...rest] = section.children;
+  const chart = section.querySelector(".chart");
+  const children = [...section.children];
+  const [before, after] = [children.slice(0, children.indexOf(chart)), children.slice(children.indexOf(chart) + 1)];
   const pictures = [...chart.children].map((node) => picture(node, data.log));
   const order = lines.map((_, i) => i).sort((a, b) => last(lines[b].y) - last(lines[a].y)); // as the labels stand
   let line = order[0], i = 0;
@@ -147,7 +149,7 @@ register("line_chart", (section, data) => {
     JSON: () => JSON.stringify(data),
   });
   const buttons = element("div", { class: "buttons" }, copies, listed.button);
-  return [data.title === document.title ? [] : heading, chart, reading, pinned, buttons, listed.place, ...rest];
+  return [...before, chart, reading, pinned, buttons, listed.place, ...after];
 });
 
 function last(values) {

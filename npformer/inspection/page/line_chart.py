@@ -9,11 +9,15 @@ import numpy as np
 
 from npformer.archive import Path
 from npformer.arguments import kind
+from npformer.inspection.columns import clipped, width
+from npformer.inspection.cut_names import CutNames
 from npformer.inspection.page.axis import number
-from npformer.inspection.page.line_drawing import MANY, Curve, alone, on_page
+from npformer.inspection.page.line_drawing import MANY, Curve, alone, extremes, on_page
 from npformer.inspection.page.part import UNPRINTABLE, Part, escape, part_of, table
 from npformer.operation import Array
 
+MOST_SENT = 20_000  # points of all lines, for the script of a page
+LONGEST_NAME = 24  # columns, beside a line
 LARGEST = 1e250  # beyond it, and below its inverse, the axes' own numbers overflow
 
 
@@ -62,13 +66,15 @@ class LineChart:
         return (abs(y) <= LARGEST) & ((y >= 1 / LARGEST) | (not self.log))
 
     def points(self) -> list[tuple[str, Array, Array]]:
-        """The name, in one line of characters that can be shown, the x and the y of each line."""
-        return [(in_one_line(name), np.asarray(x), np.asarray(y)) for name, (x, y) in self.lines.items()]
+        """The name, in one line of characters that can be shown, the x and the y of each line. Names stay different."""
+        shown = CutNames(lambda name, number: f"{in_one_line(name)} {number}" if number else in_one_line(name))
+        return [(shown(name), np.asarray(x), np.asarray(y)) for name, (x, y) in self.lines.items()]
 
     def curves(self) -> list[Curve]:
         kept = [self.can_be_drawn(y) for _, _, y in self.points()]
+        short = CutNames(lambda name, number: clipped(name, LONGEST_NAME - width(number)) + number)
         return [
-            Curve(name, i, x[keep], y[keep], np.cumsum(~keep)[keep])
+            Curve(short(name), i, x[keep], y[keep], np.cumsum(~keep)[keep])
             for i, ((name, x, y), keep) in enumerate(zip(self.points(), kept, strict=True))
         ]
 
@@ -121,10 +127,13 @@ class LineChart:
 def _(chart: LineChart) -> Part:
     notes = chart.notes()
     most = max(len(curve.x) for curve in chart.curves())
+    total = sum(len(y) for _, _, y in chart.points())
+    columns = max(1, MOST_SENT // (2 * len(chart.lines)))
     if most > MANY:
+        sent = f"of each {columns:,}th of a line the lowest and the highest as well" if total > MOST_SENT else "all of them"
         notes.append(
             f"Of up to {most:,} points a line, the picture has the lowest and the highest in each column of pixels; "
-            "what is read, copied and listed has all of them."
+            f"what is read, copied and listed has {sent}."
         )
     said = "".join(f'<p class="chart-note">{escape(note)}</p>\n' for note in notes)
     head = ["line", "points", f"first {chart.y}", "last", "lowest", "highest"]
@@ -133,11 +142,24 @@ def _(chart: LineChart) -> Part:
         f'<div class="chart">\n{on_page(chart.title, chart.curves(), (chart.x, chart.y), log=chart.log)}</div>\n'
         f"{said}{table(f'{chart.y} over {chart.x}', head, chart.summary())}"
     )
-    lines = [
-        {"name": name, "x": exact(x), "y": exact(np.where(chart.can_be_drawn(y), y, np.nan))}
-        for name, x, y in chart.points()
-    ]
+    lines = []
+    for name, x, y in chart.points():
+        drawn = chart.can_be_drawn(y)
+        if total > MOST_SENT:
+            x, y = thinned_to(columns, x[drawn], y[drawn])
+        else:
+            y = np.where(drawn, y, np.nan)
+        lines.append({"name": name, "x": exact(x), "y": exact(y)})
     return Part("line_chart", {"title": chart.title, "x": chart.x, "y": chart.y, "log": chart.log, "lines": lines}, static)
+
+
+def thinned_to(columns: int, x: Array, y: Array) -> tuple[Array, Array]:
+    """The lowest and the highest point in each of so many equal columns, and the first and the last point."""
+    if len(x) <= 2 * columns:
+        return x, y
+    along = x / 2 - x[0] / 2  # halves, whose difference cannot overflow
+    kept = extremes(np.minimum(along / (along[-1] or 1.0) * columns, columns - 1), y)
+    return x[kept], y[kept]
 
 
 def in_one_line(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npformer.inspection.columns import clipped, width
+from npformer.inspection.columns import width
 from npformer.inspection.page.axis import Axis, axis, number
 from npformer.inspection.page.part import escape
 from npformer.operation import Array
@@ -16,11 +16,10 @@ DASHES = ("", "7 4", "2 4", "11 4 2 4", "15 5")  # five, so that a colour comes 
 WIDE, NARROW = 736, 350  # pixels
 ROW, LETTER = 16, 6.7  # pixels: from one label to the next, and of one column of text
 MANY = 700  # points of a line, two for each column of a narrow picture
-LONGEST_NAME = 24  # columns
 
 
 class Curve(NamedTuple):
-    """The points of a line that can be drawn; `gaps` counts those before each that cannot."""
+    """The points of a line that can be drawn; `gaps` counts those before each that cannot. `name` fits beside the line."""
 
     name: str
     style: int
@@ -30,7 +29,7 @@ class Curve(NamedTuple):
 
     @property
     def label(self) -> tuple[str, str]:
-        return number(self.y[-1]), clipped(self.name, LONGEST_NAME)
+        return number(self.y[-1]), self.name
 
 
 class Frame(NamedTuple):
@@ -88,7 +87,7 @@ def framed(curves: Sequence[Curve], size: int, *, top: int, log: bool) -> Frame:
     return Frame(
         left=16 + math.ceil(LETTER * widest(up)),
         top=top,
-        right=size - (beside if size == WIDE else 20),
+        right=size - (beside if size == WIDE else max(20, math.ceil(LETTER * widest(across) / 2) + 2)),
         bottom=top + max(246, ROW * len(curves)) if size == WIDE else top + 216,
         across=across,
         up=up,
@@ -143,6 +142,12 @@ def thinned(x: Array, y: Array) -> Array:
     """The points to draw: all, or of many the lowest and highest in each column of pixels, and the first and last of all."""
     if len(x) <= MANY:
         return np.arange(len(x))
+    return extremes(x, y)
+
+
+def extremes(x: Array, y: Array) -> Array:
+    """The lowest and the highest point where `x`, which is not below 0, has the same whole number; the first and last of
+    all."""
     starts = np.flatnonzero(np.diff(np.floor(x), prepend=-1.0))
     kept = {0, len(x) - 1}
     for start, end in zip(starts, [*starts[1:], len(x)], strict=True):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.cut_names import CutNames
 from npformer.inspection.page.part import embedded, escape
 from npformer.operation import Array
 
@@ -16,11 +17,14 @@ LIMIT = 8_000_000  # bytes of a page
 # Cells of a reduced map, each way, and the keys of each row that it has exactly.
 REDUCTIONS = ((64, 8), (32, 8), (16, 8), (16, 4), (16, 2), (16, 1))
 VISIBLE, FUTURE, PADDING = 0, 1, 2
+LEAK = 1e-6  # the weight where none may be that is shown
 NO_KEY = 65535
+HIDDEN = 32768  # is added to an exact key that may not be seen
+LONGEST_NAME, LONGEST_SENTENCE = 200, 2000
 
 
 class Lists:
-    """Lists that many maps share, each stored once: `place` is where one stands in `all`."""
+    """What many maps share, each stored once: `place` is where one stands in `all`."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []
@@ -39,14 +43,35 @@ def codes_of(map: AttentionMap) -> Array:
     return np.where(map.keep, VISIBLE, np.where(map.future, FUTURE, PADDING))
 
 
-def runs(codes: Array) -> list[int]:
-    """Codes in reading order as code, length, code, length, …"""
+def leaks_of(map: AttentionMap) -> Array:
+    """(T, S) boolean: weights where none may be."""
+    return np.asarray(~map.keep & (map.weights > LEAK))
+
+
+def mask(codes: Array) -> list[int] | str:
+    """Codes in reading order as code, length, code, length, …; where that would be longer, two bits for each, in base64."""
     flat = codes.ravel()
-    if not flat.size:
-        return []
     starts = np.flatnonzero(np.diff(flat, prepend=-1))
+    if 4 * len(starts) > size_in_base64(-(-flat.size // 4)):
+        fours = np.pad(flat, (0, -flat.size % 4)).reshape(-1, 4)
+        return encoded(fours @ [1, 4, 16, 64], "u1")
     lengths = np.diff(starts, append=flat.size)
     return [int(x) for pair in zip(flat[starts], lengths, strict=True) for x in pair]
+
+
+def cut_names() -> CutNames:
+    """Names for a page, which stay different: those of more than LONGEST_NAME characters lack the rest."""
+
+    def cut(name: str, number: str) -> str:
+        return name + number if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" + number
+
+    return CutNames(cut)
+
+
+def cut_sentence(sentence: str) -> str:
+    """A sentence may name a token, however long that is."""
+    half = LONGEST_SENTENCE // 2
+    return sentence if len(sentence) <= LONGEST_SENTENCE else f"{sentence[:half]} … {sentence[-half:]}"
 
 
 def uint16(weights: Array) -> str:
@@ -63,7 +88,7 @@ def encoded(values: Array, dtype: str) -> str:
 
 
 def pooled(values: Array, keep: Array, side: int) -> Array:
-    """The means of `values` over the visible pairs of each block, at most `side` blocks each way; 0 where there are none."""
+    """The means of `values` over each block's pairs in `keep`, at most `side` blocks each way; 0 where there are none."""
     rows, columns = (range(0, n, block_of(n, side)) for n in values.shape)
     sums, counts = (
         np.add.reduceat(np.add.reduceat(x, rows, 0), columns, 1) for x in (np.where(keep, values, 0), keep.astype(float))
@@ -83,10 +108,16 @@ def block_of(n: int, side: int) -> int:
 
 
 def top_keys(size: Array, keep: Array, n: int) -> Array:
-    """(T, ≤ n), the visible keys of each row by `size`, largest first; NO_KEY where there are no more."""
+    """(T, ≤ n), the keys in `keep` of each row by `size`, largest first; NO_KEY where there are no more."""
     shown = np.where(keep, size, -np.inf)
     keys = np.argsort(-shown, axis=1, kind="stable")[:, :n]
     return np.where(np.take_along_axis(keep, keys, 1), keys, NO_KEY)
+
+
+def marked(keys: Array, keep: Array) -> Array:
+    """Keys that may not be seen, with the mark that they are HIDDEN."""
+    hidden = (keys != NO_KEY) & ~np.take_along_axis(keep, np.where(keys == NO_KEY, 0, keys), 1)
+    return np.where(hidden, keys + HIDDEN, keys)
 
 
 def at(values: Array, keys: Array) -> Array:
@@ -104,46 +135,57 @@ def fill(
     room: int,
     wanted: Sequence[int],
     sizes: Sequence[int],
+    masks: Sequence[list[int] | str],
     whole: Callable[[int], dict[str, Any]],
-    reduced: Callable[[int, int, int], dict[str, Any]],
+    reduced: Callable[[int, int, int, Lists], dict[str, Any]],
     largest: str,
+    lost: str,
 ) -> None:
     """Give the heads of `data` their weights, so that it fits into `room` bytes, and say in it what had to be left out.
 
     wanted   all heads, in the order in which they are to stay whole
     sizes    the bytes of each as `whole(i)` gives it
-    reduced  head i with a picture of so many cells each way at most, and so many exact keys of each row. All heads have as
-             many as leave a quarter of the room to those that stay whole
-    largest  what such a head has of each row
+    masks    of each; those of whole heads are listed in data["masks"]
+    reduced  head i with a picture of so many cells each way at most, and so many exact keys of each row; what heads share
+             goes into the list. All heads have as many as leave a quarter of the room to those that stay whole
+    largest  what such a head has of each row, and `lost` what it has not at all
     """
     heads = data["heads"]
-    total = size_of(data) + sum(sizes)
-    chosen = set(wanted)
+    texts = [json.dumps(mask, separators=(",", ":")) for mask in masks]
+    total = size_of(data) + sum(sizes) + sum(map(len, set(texts)))
+    chosen, listed = set(wanted), Lists()
     if total > room:
         for side, n in REDUCTIONS:
-            small = [reduced(i, side, n) for i in range(len(heads))]
-            used = size_of(data) + size_of(small)
+            listed = Lists()
+            small = [reduced(i, side, n, listed) for i in range(len(heads))]
+            used = size_of(data) + size_of(small) + size_of(listed.all)
             if used <= 0.75 * room:
                 break
-        costs = [size - size_of(least) for size, least in zip(sizes, small, strict=True)]
-        chosen = {i for i in wanted if costs[i] <= 0}
-        used += sum(costs[i] for i in chosen)
-        for i in wanted:
-            if i not in chosen and used + costs[i] <= room:
-                chosen.add(i)
-                used += costs[i]
-        data["reduced"] = said(total, len(heads), len(chosen), side, f"the {n} {largest}")
+        more = [size - size_of(least) for size, least in zip(sizes, small, strict=True)]
+        chosen, there = set(), set()
+        for only_smaller in (True, False):
+            for i in wanted:
+                cost = more[i] + (0 if texts[i] in there else len(texts[i]) + 1)
+                if i not in chosen and (cost <= 0 if only_smaller else used + cost <= room):
+                    chosen.add(i)
+                    there.add(texts[i])
+                    used += cost
+        exact = f"the {n} {largest}s" if n > 1 else f"the {largest}"
+        data["reduced"] = said(total, len(heads), len(chosen), side, exact, lost)
     for i, head in enumerate(heads):
-        head |= whole(i) if i in chosen else small[i]
+        head |= whole(i) | {"mask": listed.place(masks[i])} if i in chosen else small[i]
+    data["masks"] = listed.all
 
 
-def said(total: int, n_heads: int, n_whole: int, side: int, exact: str) -> str:
+def said(total: int, n_heads: int, n_whole: int, side: int, exact: str, lost: str) -> str:
     """What was left out, in numbers."""
+    others = "the others" if n_whole else "them"
     return (
         f"In full this view would take {total / 1e6:.1f} MB, and a page stays below {LIMIT / 1e6:.0f} MB: "
         f"{n_whole or 'none'} of the {n_heads} heads {'is' if n_whole == 1 else 'are'} here in full. Of "
-        f"{'the others' if n_whole else 'them'}, {n_heads - n_whole}, there is a picture of at most {side} × {side} cells, "
+        f"{others}, {n_heads - n_whole}, there is a picture of at most {side} × {side} cells, "
         f"each the mean of a block of pairs, and of each row {exact}, exactly."
+        + (f" {lost} of {others} is not here." if lost else "")
     )
 
 

@@ -3,6 +3,7 @@
 import re
 
 from npformer.inspection.diagnosis import Finding, summary
+from npformer.inspection.page import maps
 from npformer.inspection.page.part import Part, escape, part_of, table
 from npformer.inspection.who_attends import WhoAttends
 
@@ -16,7 +17,7 @@ def findings(found: list[Finding]) -> Part:
     if not found:
         return prose("No findings: no head and no layer has numbers that call for a look.")
     items = "".join(
-        f"<li>{'<strong>Fault:</strong> ' if finding.is_fault else ''}{escape(sentence)}</li>\n"
+        f"<li>{'<strong>Fault:</strong> ' if finding.is_fault else ''}{escape(maps.cut_sentence(sentence))}</li>\n"
         for finding, sentence in summary(found)
     )
     return Part("", {}, f'<h2>Findings</h2>\n<ul class="findings">\n{items}</ul>\n')
