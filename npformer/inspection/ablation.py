@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.functional import log_softmax
-from npformer.inspection.recorder import Recorder, Watcher
+from npformer.inspection.recorder import Recorder
 from npformer.inspection.tokens import Token, display_names
+from npformer.inspection.watcher import Watcher
 from npformer.models import GPT, Encoder, EncoderDecoder
 from npformer.observing import Observer, Told, observed_by
 from npformer.operation import Array
