@@ -73,8 +73,8 @@ def run(arguments: Sequence[str] | None) -> int:
         return 1
     if not options.resume:
         keep_previous(options.out)
-    steps: list[Step] = []
-    if not train_on(trainer, options, steps):
+    steps = train_on(trainer, options)
+    if steps is None:
         return 130
     loss = print_results(model, train, held_out, tokenizer)
     prompt = text[n_train : n_train + min(PROMPT_LENGTH, config.max_len)]
@@ -234,31 +234,26 @@ def resumed(options: argparse.Namespace, train: np.ndarray, tokenizer: Character
     return trainer
 
 
-def train_on(trainer: Trainer, options: argparse.Namespace, steps: list[Step]) -> bool:
-    """Whether it came to the end; otherwise Ctrl-C was answered with how to go on. What was done is added to `steps`."""
+def train_on(trainer: Trainer, options: argparse.Namespace) -> list[Step] | None:
+    """The steps that were taken; None where Ctrl-C came, which was answered with how to go on."""
     tokens_a_step = trainer.config.batch_size * trainer.model.config.max_len
     n_before = trainer.n_done
     progress = Progress(trainer.config.n_steps, tokens_a_step, n_before)
     started = time.monotonic()
-
-    def report(step: Step) -> None:
-        steps.append(step)
-        progress(step)
-
     try:
-        finished = trainer.run(options.out, report=report)
+        finished = trainer.run(options.out, report=progress)
     except NotFiniteError as error:
         raise NotFiniteError(f"{error}; the last good checkpoint is in {options.out}") from error
     finally:
         progress.close()
     if finished:
         print(f"trained     {trainer.n_done - n_before} steps in {clock(time.monotonic() - started)}")
-        return True
+        return progress.steps
     defaults = {"text": None, "encoding": ENCODING, "length": LENGTH, "temperature": TEMPERATURE}
     given = {name: str(getattr(options, name)) for name, default in defaults.items() if getattr(options, name) != default}
     print(f"stopped     after step {trainer.n_done} of {trainer.config.n_steps}, which {options.out} holds")
     print(f"to go on    {command(options.out, '--resume', **given)}")
-    return False
+    return None
 
 
 def print_results(model: GPT, train: np.ndarray, held_out: np.ndarray, tokenizer: CharacterTokenizer) -> float:

@@ -3,7 +3,6 @@
 import shutil
 import sys
 import time
-from collections import deque
 
 from npformer.training import Step
 
@@ -17,14 +16,14 @@ class Progress:
 
     def __init__(self, n_steps: int, tokens_a_step: int, n_done: int = 0) -> None:
         self.n_steps, self.tokens_a_step, self.n_before = n_steps, tokens_a_step, n_done
-        self.losses: deque[float] = deque(maxlen=N_SMOOTHED)
+        self.steps: list[Step] = []  # all that were taken
         self.started = time.monotonic()
         self.shown = -SECONDS_BETWEEN
         self.width = 0
         self.in_place = sys.stdout is not None and sys.stdout.isatty()
 
     def __call__(self, step: Step) -> None:
-        self.losses.append(step.loss)
+        self.steps.append(step)
         now = time.monotonic() - self.started
         last = step.number == self.n_steps
         if self.in_place:
@@ -38,10 +37,11 @@ class Progress:
 
     def line(self, step: Step, seconds: float) -> str:
         n_new = step.number - self.n_before
+        losses = [each.loss for each in self.steps[-N_SMOOTHED:]]
         left = seconds / n_new * (self.n_steps - step.number)
         return (
             f"step {step.number:>{len(str(self.n_steps))}} of {self.n_steps}  "
-            f"loss {sum(self.losses) / len(self.losses):.3f}  "
+            f"loss {sum(losses) / len(losses):.3f}  "
             f"{n_new * self.tokens_a_step / max(seconds, 1e-9):,.0f} tokens/s  {clock(left)} left"
         )
 

@@ -11,7 +11,6 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from npformer.command_line import Parser, run_command
-from npformer.inspection import command
 
 MOST_SEEDS = 1_000_000
 SHOWN_FAULTS = 3  # of each operation
@@ -40,7 +39,10 @@ def run(words: Sequence[str]) -> int:
     inspect = commands.add_parser(
         "inspect", allow_abbrev=False, help="what a model attends to, in the terminal and on a page"
     )
-    command.add_options(inspect)
+    if "inspect" in words:  # the others need not wait for what it imports
+        from npformer.inspection import command
+
+        command.add_options(inspect)
     options = parser.parse_args(words)
     if options.command == "inspect":
         return command.run(inspect, options)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from npformer import archive, whole_file
 from npformer.archive import read_archive, write_archive
+from permissions import needs_permissions
 
 HEADER = {
     "format": 1,
@@ -277,12 +278,6 @@ def test_what_is_no_regular_file_is_not_replaced(path):
         write_archive(path, {}, {})
     assert stat.S_ISFIFO(path.stat().st_mode)
     assert os.listdir(path.parent) == ["model.npz"]
-
-
-needs_permissions = pytest.mark.skipif(
-    os.name == "nt" or not hasattr(os, "geteuid") or os.geteuid() == 0,
-    reason="root may write everywhere, Windows has no modes",
-)
 
 
 @needs_permissions

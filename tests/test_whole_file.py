@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 
 from npformer.whole_file import check_writable, write_whole
+from permissions import needs_permissions
 
 not_on_windows = pytest.mark.skipif(os.name == "nt", reason="POSIX names and devices")
-needs_permissions = pytest.mark.skipif(
-    os.name == "nt" or not hasattr(os, "geteuid") or os.geteuid() == 0,
-    reason="root may write everywhere, Windows has no modes",
-)
 
 
 @pytest.fixture(autouse=True)

@@ -102,19 +102,13 @@ def learn(model: EncoderDecoder, n_steps: int, seed: int) -> list[Step]:
     tokens_a_step = BATCH_SIZE * (len(STORY.source) + len(STORY.target) + 1)
     progress = Progress(n_steps, tokens_a_step)
     started = time.monotonic()
-    steps: list[Step] = []
-
-    def take(step: Step) -> None:
-        steps.append(step)
-        progress(step)
-
     try:
         rng = np.random.default_rng([seed, 0])
-        train(model, n_steps, rng, peak=PEAK, n_warmup=min(N_WARMUP, n_steps // 10), report=take)
+        train(model, n_steps, rng, peak=PEAK, n_warmup=min(N_WARMUP, n_steps // 10), report=progress)
     finally:
         progress.close()
     print(f"trained     {n_steps} steps in {clock(time.monotonic() - started)}")
-    return steps
+    return progress.steps
 
 
 def report(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.functional import log_softmax
+from npformer.inspection.attention_map import Address
 from npformer.inspection.recorder import Recorder
 from npformer.inspection.tokens import Token, display_names
 from npformer.inspection.watcher import Watcher
@@ -17,7 +18,6 @@ from npformer.models import GPT, Encoder, EncoderDecoder
 from npformer.observing import Observer, Told, observed_by
 from npformer.operation import Array
 
-Place = tuple[str, int, int]
 ROWS_AT_ONCE = 32
 
 
@@ -91,6 +91,10 @@ class Ablation:
     log_after: Array
 
     @property
+    def address(self) -> Address:
+        return self.kind, self.layer, self.head
+
+    @property
     def probabilities(self) -> tuple[Array, Array]:
         """(N,) before and (N,) after."""
         return np.exp(self.log_before), np.exp(self.log_after)
@@ -120,7 +124,7 @@ class Ablation:
 class Zeroing(Watcher):
     """Row b of the batch goes on without head places[b]."""
 
-    def __init__(self, model: Any, places: Sequence[Place | None]) -> None:
+    def __init__(self, model: Any, places: Sequence[Address | None]) -> None:
         super().__init__(model)
         self.places = places
 
@@ -138,7 +142,7 @@ class Zeroing(Watcher):
         return super().weighs(P)
 
 
-def log_probabilities(model: Any, question: Question, places: Sequence[Place | None]) -> list[Array]:
+def log_probabilities(model: Any, question: Question, places: Sequence[Address | None]) -> list[Array]:
     """ln P (N,) of what is expected, float64, with each of these heads zeroed; None is the model as it is."""
     found: list[Array] = []
     for start in range(0, len(places), ROWS_AT_ONCE):
@@ -150,7 +154,7 @@ def log_probabilities(model: Any, question: Question, places: Sequence[Place | N
     return found
 
 
-def weight_gradients(model: Any, question: Question, counted: Sequence[int]) -> dict[Place, Array]:
+def weight_gradients(model: Any, question: Question, counted: Sequence[int]) -> dict[Address, Array]:
     """∂L/∂P (T, S) of each head, L = −Σ ln P over the answers `counted`. The parameters' gradients stay as they were."""
     parameters = model.parameters().values()
     before = [parameter.grad.copy() for parameter in parameters]

@@ -3,16 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from npformer.inspection.tokens import Token, display_names
 from npformer.operation import Array
 
+Address: TypeAlias = tuple[str, int, int]  # of a head: its kind, layer and number, as Inspection.find takes them
+
 KINDS = ("encoder", "decoder", "cross")
 NAMED_BY = ("reads", "produces")
 MOST_TOKENS = 4096
+LEAK = 1e-6  # a weight where none may be counts as one above this
 TOLERANCE = 5e-3  # of the sum of a row: half precision has three digits
 
 
@@ -76,6 +79,10 @@ class AttentionMap:
         return self.query_tokens, 0
 
     @property
+    def address(self) -> Address:
+        return self.kind, self.layer, self.head
+
+    @property
     def place(self) -> tuple[int, int, int]:
         """By which heads are sorted."""
         return KINDS.index(self.kind), self.layer, self.head
@@ -100,6 +107,11 @@ class AttentionMap:
         if self.kind != "decoder":
             return np.zeros((T, S), bool)
         return np.asarray(np.arange(S) > self.positions[:, None])
+
+    @property
+    def leaks(self) -> Array:
+        """(T, S) boolean: weights where none may be."""
+        return np.asarray(~self.keep & (self.weights > LEAK))
 
     def sentence(self, q: int, k: int) -> str:
         """What one pair does: layer 5 head 2 · 春 → 海 = 0.3012 (rank 1 of 14, uniform 0.0714)."""

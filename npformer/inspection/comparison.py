@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.attention_map import Address, AttentionMap
 from npformer.inspection.diagnosis import Finding, Thresholds
 from npformer.inspection.inspection import Inspection
 from npformer.inspection.shown import Shown
@@ -17,6 +17,10 @@ class HeadChange(NamedTuple):
     distance: float
     metrics: dict[str, tuple[float | None, float | None]]
 
+    @property
+    def address(self) -> Address:
+        return self.kind, self.layer, self.head
+
 
 class Comparison(Shown):
     """A is the good run, B the bad one; `changes` of all heads, the largest first."""
@@ -24,7 +28,7 @@ class Comparison(Shown):
     def __init__(self, good: Inspection, bad: Inspection) -> None:
         self.good, self.bad = good, bad = good.as_it_is(), bad.as_it_is()
         self.title = f"{good.title} (A) and {bad.title} (B)"
-        changes = [self.change(map, bad.find(map.kind, map.layer, map.head)) for map in good.maps]
+        changes = [self.change(map, bad.find(*map.address)) for map in good.maps]
         self.changes = tuple(sorted(changes, key=lambda change: -change.distance))
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from npformer.arguments import check_number
-from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.attention_map import LEAK, AttentionMap
 from npformer.inspection.metrics import hidden_pairs
 
 FAULTS = ("untrained", "collapsed", "mask leak")
@@ -32,7 +32,7 @@ class Thresholds:
     uniform: float = 0.97
     collapsed: float = 0.10
     collapsed_heads: float = 0.9
-    leak: float = 1e-6
+    leak: float = LEAK
     sink: float = 0.6
     sink_queries: float = 0.8
     pattern: float = 0.6
@@ -58,6 +58,10 @@ class Finding:
     number: float
     evidence: str
     cause: str = ""
+
+    def is_about(self, map: AttentionMap) -> bool:
+        """Whether it is on this head, or on its whole layer."""
+        return (self.kind, self.layer) == (map.kind, map.layer) and self.head in (None, map.head)
 
     @property
     def is_fault(self) -> bool:
@@ -108,7 +112,7 @@ def of_layer(kind: str, layer: int, entropies: np.ndarray, thresholds: Threshold
 def of_head(
     map: AttentionMap, metrics: Mapping[str, float | None], thresholds: Thresholds, of_whole: Sequence[str]
 ) -> Iterator[Finding]:
-    place = map.kind, map.layer, map.head
+    place = map.address
     entropy = metrics["entropy"]
     if entropy is not None and entropy >= thresholds.uniform and "untrained" not in of_whole:
         evidence = f"it spreads over all it sees, normalised entropy {entropy:.4f}"
@@ -136,6 +140,11 @@ def of_head(
         if weight is not None and weight >= thresholds.pattern:
             token = {"previous": "token before", "next": "token after", "self": "own token"}[name]
             yield Finding(name, *place, weight, f"it gives {weight:.4f} to the {token}, in the mean")
+
+
+def labels_of(map: AttentionMap, findings: Sequence[Finding]) -> list[str]:
+    """Of findings on the head and on its whole layer, without repeats."""
+    return list(dict.fromkeys(finding.label for finding in findings if finding.is_about(map)))
 
 
 def summary(findings: Sequence[Finding]) -> list[tuple[Finding, str]]:

@@ -160,7 +160,7 @@ class Inspection(Shown):
 
 def mean_of(map: AttentionMap, inspections: Sequence[Inspection]) -> dict[str, float | None]:
     """The metrics of one head over several texts: their means where they apply, of hidden mass the most."""
-    each = [inspection.metrics(inspection.find(map.kind, map.layer, map.head)) for inspection in inspections]
+    each = [inspection.metrics(inspection.find(*map.address)) for inspection in inspections]
     means: dict[str, float | None] = {}
     for name in each[0]:
         values = [value for metrics in each if (value := metrics[name]) is not None]

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.attention_map import LEAK, AttentionMap
 from npformer.operation import Array
-
-LEAK = 1e-6  # a mass on hidden keys that is none is at most this
 
 
 class Metric(NamedTuple):

@@ -16,7 +16,7 @@ import numpy as np
 
 from npformer.arguments import check_count
 from npformer.inspection.ablation import Ablation, Question, log_probabilities, weight_gradients
-from npformer.inspection.attention_map import MOST_TOKENS, AttentionMap, check_map
+from npformer.inspection.attention_map import MOST_TOKENS, Address, AttentionMap, check_map
 from npformer.inspection.diagnosis import Finding, Thresholds
 from npformer.inspection.inspection import Inspection
 from npformer.inspection.recorder import Look, Piece, Recorder, Row, Run
@@ -31,7 +31,6 @@ from npformer.text import CharacterTokenizer
 
 Vocabulary = CharacterTokenizer | Sequence[Token] | None
 NOT_YET = "(next)"  # comes after the last token that was read, and nobody has said what it is
-Place = tuple[str, int, int]
 
 
 @contextmanager
@@ -91,7 +90,7 @@ class Recording(Inspection):
             )
         self.recorder = Recorder(model)
         self.seen: object = None  # the version of which the maps are
-        self.gradients: dict[Place, Array] | None = None
+        self.gradients: dict[Address, Array] | None = None
         self.all_ablations: tuple[object, int, list[Ablation]] | None = None  # of which version, with which parameters
         super().__init__(type(model).__name__ if title is None else title, ())
 
@@ -161,7 +160,7 @@ class Recording(Inspection):
                 P, dP = stitched(row, kind, layer, len(reads), len(keys))
                 maps += maps_of(kind, layer, P, dP, produces, keys, keep, text.keep, "produces")
         if self.gradients is not None:
-            maps = [replace(map, gradient=self.gradients.get((map.kind, map.layer, map.head))) for map in maps]
+            maps = [replace(map, gradient=self.gradients.get(map.address)) for map in maps]
         return maps
 
     def source_of(self, piece: Piece, b: int) -> tuple[tuple[Token, ...], Array]:
@@ -192,8 +191,8 @@ class Recording(Inspection):
         if not known and map.gradient is not None and self.gradients is None:
             measured["importance"] = self.importance(map)
         if self.all_ablations is not None and self.all_ablations[0] is self.recorder.version:
-            changes = {(each.kind, each.layer, each.head): each.change for each in self.all_ablations[2]}
-            measured["ablation"] = changes[map.kind, map.layer, map.head]
+            changes = {each.address: each.change for each in self.all_ablations[2]}
+            measured["ablation"] = changes[map.address]
         return measured
 
     def importance(self, map: AttentionMap) -> float | None:
@@ -244,7 +243,7 @@ class Recording(Inspection):
                 known = self.all_ablations = version, weights, self.ablations(self.maps)
             return known[2]
         question = self.question()
-        places = [(map.kind, map.layer, map.head) for map in maps]
+        places = [map.address for map in maps]
         before, *after = log_probabilities(self.model, question, [None, *places])
         names = tuple(name_of(self.names, id) for id in question.expected)
         return [Ablation(*place, names, before, each) for place, each in zip(places, after, strict=True)]
@@ -258,7 +257,7 @@ class Recording(Inspection):
         counted = [question.rows.index(row) for row in query.places if row in question.rows]
         if len(counted) < len(query.places):
             return None, {}
-        places = [(map.kind, map.layer, map.head) for map in maps]
+        places = [map.address for map in maps]
         before, *after = np.exp([each[counted].sum() for each in log_probabilities(self.model, question, [None, *places])])
         return float(before), {place[1:]: float(P) for place, P in zip(places, after, strict=True)}
 

@@ -13,10 +13,10 @@ from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 
-from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.attention_map import LEAK, AttentionMap
 from npformer.inspection.columns import left
 from npformer.inspection.comparison import Comparison, HeadChange
-from npformer.inspection.diagnosis import Finding, summary
+from npformer.inspection.diagnosis import Finding, labels_of, summary
 from npformer.inspection.inspection import Inspection
 from npformer.inspection.metrics import METRICS
 from npformer.inspection.tokens import MERGED, in_characters
@@ -30,10 +30,9 @@ MAIN = ("entropy", "confidence", "query_dependence", "sink", "distance", "import
 N_TOP_KEYS, N_TOP_PAIRS, N_CHANGED, N_SAID, MOST_NAMED = 3, 5, 10, 20, 12
 MOST_DRAWN = 128  # queries or keys of a map
 NARROWEST = 24
-LEAST_LEAK = 1e-6  # the weight on a hidden key that is shown
 
 LEVELS = (0.01, 0.1, 0.3, 0.6)
-AFTER, OUTSIDE, LEAK = ("/", "90"), ("x", "90"), ("!", "1;91")
+AFTER, OUTSIDE, LEAKS = ("/", "90"), ("x", "90"), ("!", "1;91")
 HIDDEN = {"/": "after the query", "x": "padding, or outside the window", "!": "weight where none may be"}
 # Of a terminal's 256 colours those nearest to cividis, to orange, to purple.
 CIVIDIS = (17, 59, 244, 143, 221)
@@ -123,7 +122,7 @@ def inspected(window: Window, inspection: Inspection, maps: Sequence[AttentionMa
         yield window.prose("There are no heads.")
         return
     yield window.prose(f"Layers and heads are counted from 0. {' '.join(what_rows_are(maps))} {inspection.note}")
-    findings = [finding for finding in inspection.diagnose() if any(is_about(finding, map) for map in maps)]
+    findings = [finding for finding in inspection.diagnose() if any(finding.is_about(map) for map in maps)]
     yield what_was_found(window, findings)
     for kind in dict.fromkeys(map.kind for map in maps):
         heads = [map for map in maps if map.kind == kind]
@@ -137,10 +136,6 @@ def what_rows_are(maps: Sequence[AttentionMap]) -> Iterator[str]:
     for named_by in dict.fromkeys(map.named_by for map in maps):
         kinds = dict.fromkeys(map.kind for map in maps if map.named_by == named_by)
         yield f"In {' and '.join(kinds)} attention a row is named by the token that its query {named_by}."
-
-
-def is_about(finding: Finding, map: AttentionMap) -> bool:
-    return (finding.kind, finding.layer) == (map.kind, map.layer) and finding.head in (None, map.head)
 
 
 def what_was_found(window: Window, findings: Sequence[Finding]) -> list[str]:
@@ -166,7 +161,7 @@ def table_of_heads(
         for name in MAIN
         if any(metrics[name] is not None for metrics in measured)
     ]
-    labels = [", ".join(dict.fromkeys(finding.label for finding in findings if is_about(finding, map))) for map in maps]
+    labels = [", ".join(labels_of(map, findings)) for map in maps]
     if any(labels):
         room = window.width - names.width - 2
         columns.append(Column("findings", [window.clipped(label, room) for label in labels], is_text=True))
@@ -191,7 +186,7 @@ def most_telling(
         return maps[0], ""
     for finding in findings:
         if finding.is_fault:
-            return next(map for map in maps if is_about(finding, map)), f"shown because of the fault {finding.label}"
+            return next(map for map in maps if finding.is_about(map)), f"shown because of the fault {finding.label}"
     best = max(maps, key=lambda map: inspection.metrics(map)["confidence"] or 0.0)
     return best, f"shown because of {len(maps)} heads it is the most confident"
 
@@ -227,7 +222,7 @@ def drawn(window: Window, map: AttentionMap, values: Array, sign: Sign, samples:
     T, S = values.shape
     if max(T, S) > MOST_DRAWN:
         return window.prose(f"The map, {T} queries × {S} keys, is too large to be drawn here; to_html draws it.")
-    future, leaks = map.future, ~map.keep & (abs(values) > LEAST_LEAK)
+    future, leaks = map.future, ~map.keep & (abs(values) > LEAK)
     levels = np.digitize(abs(values), LEVELS)
     legend = {
         sign(int(np.digitize(abs(x), LEVELS)), x): f"from {abs(x):g}" if x else f"under {LEVELS[0]:g}" for x in samples
@@ -238,7 +233,7 @@ def drawn(window: Window, map: AttentionMap, values: Array, sign: Sign, samples:
         if map.keep[q, k]:
             mark, code = sign(int(levels[q, k]), float(values[q, k]))
         else:
-            mark, code = LEAK if leaks[q, k] else AFTER if future[q, k] else OUTSIDE
+            mark, code = LEAKS if leaks[q, k] else AFTER if future[q, k] else OUTSIDE
             legend[mark, code] = HIDDEN[mark]
         mark = window.said(mark)
         return window.painted(mark + mark[-1] * (columns - len(mark)), code)
@@ -259,7 +254,7 @@ def top_keys(window: Window, map: AttentionMap) -> list[str]:
     lines = window.prose(f"What each query attends to most, at most {count(N_TOP_KEYS, 'key')}:")
     for q, query in enumerate(queries):
         weights, keep = map.weights[q], map.keep[q]
-        best = [k for k in np.argsort(-weights, kind="stable") if keep[k] or weights[k] > LEAST_LEAK][:N_TOP_KEYS]
+        best = [k for k in np.argsort(-weights, kind="stable") if keep[k] or weights[k] > LEAK][:N_TOP_KEYS]
         said = [f"{keys[k]} {weights[k]:.4f}{'' if keep[k] else ' (hidden!)'}" for k in best]
         lines += window.listed(said or ["sees no key"], first=f"  {left(query, label)}  ", indent=" " * 4)
     return lines
@@ -292,22 +287,22 @@ def signed(value: float) -> str:
 
 def compared(window: Window, comparison: Comparison, maps: Sequence[AttentionMap]) -> Iterator[list[str]]:
     yield window.prose(f"A: {comparison.good.title}") + window.prose(f"B: {comparison.bad.title}")
-    heads = {(map.kind, map.layer, map.head): map for map in maps}
-    changes = [change for change in comparison.changes if (change.kind, change.layer, change.head) in heads]
+    heads = {map.address: map for map in maps}
+    changes = [change for change in comparison.changes if change.address in heads]
     if not changes:
         yield window.prose("There are no heads.")
         return
     yield window.prose(f"Layers and heads are counted from 0. {' '.join(what_rows_are(maps))}")
-    yield what_was_found(window, [f for f in comparison.diagnose() if any(is_about(f, map) for map in maps)])
+    yield what_was_found(window, [f for f in comparison.diagnose() if any(f.is_about(map) for map in maps)])
     yield table_of_changes(window, changes)
     most = changes[0]
-    a, b = (in_characters(run.find(most.kind, most.layer, most.head)) for run in (comparison.good, comparison.bad))
+    a, b = (in_characters(run.find(*most.address)) for run in (comparison.good, comparison.bad))
     difference = b.weights - a.weights
     both = replace(a, keep=a.keep | b.keep)
     why = f": shown because of {len(maps)} heads it has changed most" if len(maps) > 1 else ""
     yield [
         *window.prose(f"{a.kind.upper()}, {a.name}, B − A{why}"),
-        *(window.prose(MERGED) if a is not heads[most.kind, most.layer, most.head] else []),
+        *(window.prose(MERGED) if a is not heads[most.address] else []),
         *drawn(window, both, difference, change_sign, [0, *LEVELS, *(-level for level in LEVELS)]),
     ]
     yield window.prose("What has changed most, A → B:") + top_pairs(

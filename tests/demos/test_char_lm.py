@@ -24,6 +24,7 @@ from npformer.layers import Embedding
 from npformer.models import GPT, GPTConfig
 from npformer.text import CharacterTokenizer
 from npformer.training import Trainer, held_out_loss
+from permissions import needs_permissions
 
 ROOT = Path(__file__).parents[2]
 SIZES = ["--n-layers", "1", "--n-heads", "2", "--d-model", "8", "--max-len", "8", "--batch-size", "4"]
@@ -34,10 +35,6 @@ CHINESE = "天地玄黄，宇宙洪荒。日月盈昃，辰宿列张。寒来暑
 OTHER = "a quick brown fox jumps over the lazy dog; " * 14
 
 not_on_windows = pytest.mark.skipif(os.name == "nt", reason="POSIX shells and signals")
-needs_permissions = pytest.mark.skipif(
-    os.name == "nt" or not hasattr(os, "geteuid") or os.geteuid() == 0,
-    reason="root may write everywhere, Windows has no modes",
-)
 
 
 @pytest.fixture(autouse=True)

@@ -16,14 +16,10 @@ import gradcheck
 from demos.exercises import cases, command, grading
 from demos.exercises.writing import EXERCISES, HARDER, SPEAKS_OF_GRADIENTS, source_of, without_answer, written_out
 from npformer.catalogue import OPERATIONS
+from permissions import needs_permissions
 
 ROOT = Path(__file__).parents[2]
 STUB = "raise NotImplementedError"
-
-needs_permissions = pytest.mark.skipif(
-    os.name == "nt" or not hasattr(os, "geteuid") or os.geteuid() == 0,
-    reason="root may write everywhere, Windows has no modes",
-)
 
 
 @pytest.fixture(autouse=True)

@@ -81,7 +81,7 @@ def fitted(parts: Sequence[Any], room: int, full: Sequence[tuple[str, int, int]]
     opened = {i: part.place for i, part in enumerate(parts) if isinstance(part, Opened)}
     parts = [part.shown if isinstance(part, Opened) else part for part in parts]
     large = {i: maps_of(part) for i, part in enumerate(parts) if isinstance(part, Inspection | Comparison)}
-    there = {(map.kind, map.layer, map.head) for shown in large.values() for map in shown}
+    there = {map.address for shown in large.values() for map in shown}
     for place in full:
         if tuple(place) not in there:
             raise ValueError(f"write_page: full names {tuple(place)}, which is in none of the parts")

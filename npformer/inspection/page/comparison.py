@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.attention_map import Address, AttentionMap
 from npformer.inspection.comparison import Comparison, HeadChange
 from npformer.inspection.page import maps
-from npformer.inspection.page.heads import Names, Place, entry, finding_data, metrics_there, note, number
+from npformer.inspection.page.heads import Names, entry, finding_data, metrics_there, note, number
 from npformer.inspection.page.part import Part, escape, part_of, table
 from npformer.inspection.tokens import in_characters
 from npformer.operation import Array
 
 
 @part_of.register
-def part_of_comparison(comparison: Comparison, room: int = maps.LIMIT, full: Sequence[Place] = ()) -> Part:
+def part_of_comparison(comparison: Comparison, room: int = maps.LIMIT, full: Sequence[Address] = ()) -> Part:
     """All of `comparison` where its part fits into `room` bytes. Otherwise the heads in `full` are the first to stay whole,
     and then those that have changed most."""
     findings = comparison.diagnose()
@@ -43,7 +43,7 @@ def part_of_comparison(comparison: Comparison, room: int = maps.LIMIT, full: Seq
     maps.fill(
         data,
         room - len(static.encode(errors="replace")),
-        sorted(range(len(pairs)), key=lambda i: (pairs[i][0].kind, pairs[i][0].layer, pairs[i][0].head) not in wanted),
+        sorted(range(len(pairs)), key=lambda i: pairs[i][0].address not in wanted),
         [32 + maps.size_in_base64(2 * a.weights.size) + maps.size_in_base64(4 * a.weights.size) for a, _ in pairs],
         [maps.mask(maps.codes_of(seen_by_either(a, b))) for a, b in pairs],
         lambda i: whole_data(*pairs[i]),
@@ -55,8 +55,8 @@ def part_of_comparison(comparison: Comparison, room: int = maps.LIMIT, full: Seq
 
 
 def pair(comparison: Comparison, change: HeadChange) -> tuple[AttentionMap, AttentionMap]:
-    place = change.kind, change.layer, change.head
-    return in_characters(comparison.good.find(*place)), in_characters(comparison.bad.find(*place))
+    a, b = (in_characters(run.find(*change.address)) for run in (comparison.good, comparison.bad))
+    return a, b
 
 
 def seen_by_either(a: AttentionMap, b: AttentionMap) -> AttentionMap:
@@ -70,7 +70,7 @@ def whole_data(a: AttentionMap, b: AttentionMap) -> dict[str, Any]:
 def reduced_data(a: AttentionMap, b: AttentionMap, side: int, n: int, listed: maps.Lists) -> dict[str, Any]:
     both = seen_by_either(a, b)
     difference: Array = b.weights - a.weights
-    shown = both.keep | maps.leaks_of(both) | maps.leaks_of(replace(both, weights=b.weights))
+    shown = both.keep | both.leaks | replace(both, weights=b.weights).leaks
     keys = maps.top_keys(abs(difference), shown, n)
     return {
         "visible": listed.place(maps.encoded(both.n_visible, "<u2")),

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from npformer.inspection.attention_map import AttentionMap
+from npformer.inspection.attention_map import Address, AttentionMap
 from npformer.inspection.cut_names import CutNames
-from npformer.inspection.diagnosis import Finding, summary
+from npformer.inspection.diagnosis import Finding, labels_of, summary
 from npformer.inspection.inspection import Inspection
 from npformer.inspection.metrics import METRICS
 from npformer.inspection.page import maps
@@ -15,24 +15,22 @@ from npformer.inspection.page.part import Part, escape, part_of, table
 from npformer.inspection.tokens import MERGED, in_characters
 from npformer.operation import Array
 
-Place = tuple[str, int, int]
-
 STATIC_HEADS, STATIC_TOKENS = 12, 40  # more than these are drawn by the script alone
 SHADES = 32
 SMALLEST_GRADIENT, LARGEST_GRADIENT = 1e-30, 1e30  # single precision has fewer digits below, and soon none above
 
 
 @part_of.register
-def part_of_inspection(inspection: Inspection, room: int = maps.LIMIT, full: Sequence[Place] = ()) -> Part:
+def part_of_inspection(inspection: Inspection, room: int = maps.LIMIT, full: Sequence[Address] = ()) -> Part:
     """All of `inspection` where its part fits into `room` bytes; heads in `full` are the first to stay whole otherwise.
 
     ValueError, which names the head, for a gradient beyond what single precision holds.
     """
     check_gradients(inspection)
     findings = inspection.diagnose()
-    static = "".join(static_parts(inspection, findings))
-    names = Names()
     shown = [in_characters(map) for map in inspection.maps]
+    static = "".join(static_parts(inspection, shown, findings))
+    names = Names()
     data: dict[str, Any] = {
         "title": inspection.title,
         "loss_name": inspection.loss_name,
@@ -103,12 +101,6 @@ def note(inspection: Inspection, shown: Sequence[AttentionMap]) -> str:
     return " ".join(filter(None, [inspection.note, MERGED if merged else "", cut]))
 
 
-def labels_of(map: AttentionMap, findings: Sequence[Finding]) -> list[str]:
-    """Of findings on the head and on its whole layer, without repeats."""
-    mine = [f for f in findings if (f.kind, f.layer) == (map.kind, map.layer) and f.head in (None, map.head)]
-    return list(dict.fromkeys(finding.label for finding in mine))
-
-
 def finding_data(finding: Finding, sentence: str = "") -> dict[str, Any]:
     names = ("label", "kind", "layer", "head", "cause", "is_fault")
     said = {"sentence": maps.cut_sentence(sentence or finding.sentence)}
@@ -125,13 +117,13 @@ def metrics_there(inspection: Inspection) -> list[dict[str, str]]:
     ]
 
 
-def order_of(inspection: Inspection, entries: Sequence[dict[str, Any]], full: Sequence[Place]) -> list[int]:
+def order_of(inspection: Inspection, entries: Sequence[dict[str, Any]], full: Sequence[Address]) -> list[int]:
     """By which heads stay whole: those asked for, those with findings, then by confidence."""
     wanted = {tuple(place) for place in full}
 
     def rank(i: int) -> tuple[bool, bool, float]:
         map = inspection.maps[i]
-        asked = (map.kind, map.layer, map.head) in wanted
+        asked = map.address in wanted
         return not asked, not entries[i]["labels"], -(inspection.metrics(map)["confidence"] or 0)
 
     return sorted(range(len(entries)), key=rank)
@@ -154,7 +146,7 @@ def whole_data(map: AttentionMap) -> dict[str, Any]:
 
 
 def reduced_data(map: AttentionMap, side: int, n: int, listed: maps.Lists) -> dict[str, Any]:
-    shown = map.keep | maps.leaks_of(map)
+    shown = map.keep | map.leaks
     keys = maps.top_keys(map.weights, shown, n)
     return {
         "visible": listed.place(maps.encoded(map.n_visible, "<u2")),
@@ -174,9 +166,9 @@ def reduced_data(map: AttentionMap, side: int, n: int, listed: maps.Lists) -> di
 # What stands there without a script.
 
 
-def static_parts(inspection: Inspection, findings: Sequence[Finding]) -> Iterator[str]:
+def static_parts(inspection: Inspection, shown: Sequence[AttentionMap], findings: Sequence[Finding]) -> Iterator[str]:
     yield f"<h2>{escape(inspection.title)}</h2>\n"
-    said = note(inspection, [in_characters(map) for map in inspection.maps])
+    said = note(inspection, shown)
     yield f"<p>{escape(said)}</p>\n" if said else ""
     if findings:
         sentences = "".join(
@@ -195,7 +187,7 @@ def static_parts(inspection: Inspection, findings: Sequence[Finding]) -> Iterato
     small = all(max(map.weights.shape) <= STATIC_TOKENS for map in inspection.maps)
     if small and len(inspection.maps) <= STATIC_HEADS:
         yield '<div class="pictures">\n'
-        yield from (picture(in_characters(map)) for map in inspection.maps)
+        yield from map(picture, shown)
         yield "</div>\n"
 
 
@@ -220,7 +212,7 @@ def picture(map: AttentionMap) -> str:
     if (codes == maps.FUTURE).any():
         lines = "".join(f"M{k} {q + 1}l1-1" for q, k in np.argwhere(codes == maps.FUTURE))
         shapes.append(f'<path class="future" d="{lines}"/>')
-    leaks = maps.leaks_of(map)
+    leaks = map.leaks
     shapes += [
         f'<path fill="{cividis(i / (SHADES - 1))}" d="{squares(leaks & (level == i), 0.25)}"/>'
         for i in range(SHADES)

@@ -17,7 +17,6 @@ LIMIT = 8_000_000  # bytes of a page
 # Cells of a reduced map, each way, and the keys of each row that it has exactly.
 REDUCTIONS = ((64, 8), (32, 8), (16, 8), (16, 4), (16, 2), (16, 1))
 VISIBLE, FUTURE, PADDING = 0, 1, 2
-LEAK = 1e-6  # the weight where none may be that is shown
 NO_KEY = 65535
 HIDDEN = 32768  # is added to an exact key that may not be seen
 LONGEST_NAME, LONGEST_SENTENCE = 200, 2000
@@ -41,11 +40,6 @@ class Lists:
 def codes_of(map: AttentionMap) -> Array:
     """(T, S): what the view does with each pair."""
     return np.where(map.keep, VISIBLE, np.where(map.future, FUTURE, PADDING))
-
-
-def leaks_of(map: AttentionMap) -> Array:
-    """(T, S) boolean: weights where none may be."""
-    return np.asarray(~map.keep & (map.weights > LEAK))
 
 
 def mask(codes: Array) -> list[int] | str:
