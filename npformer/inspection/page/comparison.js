@@ -69,10 +69,6 @@ register("comparison", (section, data) => {
   function detail(head, query) {
     const difference = signedScale(data.scale, `B − A: purple where B has less (−), orange where it has more (+); the same scale for all heads of this part`);
     let [q, k] = [query, query ? head.topOf(query, "difference")[0]?.k ?? 0 : 0];
-    const live = element("p", { class: "sentence", "aria-live": "polite" });
-    const pinned = element("p", { class: "pinned", hidden: true });
-    const slider = element("input", { type: "range", min: 0, max: Math.max(0, head.T - 1), step: 1, value: 0, id: `${section.id}-row` });
-    const row = element("output", { for: slider.id });
     const top = element("div", { class: "top" });
 
     const sentence = (i, j) => {
@@ -84,6 +80,7 @@ register("comparison", (section, data) => {
       const ofA = head.apart ? `${head.name} · ${head.queries[i]} → ${head.keys[j]} = ${decimals(weight[at])}` : sentenceOf(head, i, j);
       return `${ofA} in A; ${decimals(other[at])} in B; B − A = ${signed(change[at])}`;
     };
+    const reader = reading(section, head, sentence);
 
     const maps = SHOWN.map(([name, title]) => heatMap({
       label: `${title}, ${head.kind} ${head.name}: query attends to key`,
@@ -96,39 +93,29 @@ register("comparison", (section, data) => {
       narrow: true,
       sentence: (i, j) => `${title}, ${sentence(i, j)}`,
       onmove: (i, j) => moved(i, j, name),
-      onpin: (i, j) => {
-        pinned.replaceChildren(element("b", {}, "pinned "), ...shownSentence(sentence(i, j), head, i, j), element("span", { class: "hint" }, " Escape lets go"));
-        pinned.hidden = false;
-      },
-      onunpin: () => { pinned.hidden = true; },
+      onpin: reader.pin,
+      onunpin: reader.unpin,
     }));
 
     function moved(i, j, from) {
       const before = q;
       if (Math.floor(q / head.down) !== i) q = i * head.down;
       k = j;
-      say();
+      reader.say(q, k);
       SHOWN.forEach(([name], at) => { if (name !== from) maps[at].move(i, j, { tell: false }); });
       if (q !== before) showRow();
     }
 
-    function say() {
-      const i = Math.floor(q / head.down);
-      live.replaceChildren(...shownSentence(sentence(i, k), head, i, k));
-    }
-
     function showRow() {
-      slider.value = q;
-      row.replaceChildren(`${q + 1} of ${head.T}, `, isolated(head.queries[q] ?? ""));
-      slider.setAttribute("aria-valuetext", `${q + 1} of ${head.T}, ${head.queries[q]}`);
+      reader.showRow(q);
       top.replaceChildren(table(["what changed most for ", isolated(head.queries[q])], ["key", "A", "B", "B − A"],
         head.topOf(q, "difference").map((found) => [keyOf(head, found), decimals(found.weight), decimals(found.other), signed(found.difference)])));
     }
 
-    slider.addEventListener("input", () => {
-      q = Number(slider.value);
+    reader.onrow((chosen) => {
+      q = chosen;
       maps.forEach((map) => map.move(Math.floor(q / head.down), k, { tell: false, scroll: true }));
-      say();
+      reader.say(q, k);
       showRow();
     });
 
@@ -143,11 +130,11 @@ register("comparison", (section, data) => {
       head.whole ? null : element("p", { class: "reduced" },
         `This head is not on the page in full: a cell of the pictures is the mean of up to ${head.down} × ${head.across} pairs, and of each row ${exactOf(head, "change")} exact.`),
       findings.map((finding) => element("p", { class: "finding" }, finding.sentence)),
-      element("div", { class: "said-of-pair" }, live, pinned),
+      reader.sentences,
       element("div", { class: "three" }, SHOWN.map(([, title], i) => element("figure", { class: "figure" },
         element("h4", {}, title), maps[i].node))),
       element("figure", { class: "legends" }, legend(weightScale, hiddenIn(head)), legend(difference, { future: false, padding: false })),
-      head.T && head.S ? element("div", { class: "slider" }, element("label", { for: slider.id }, "row"), slider, row) : null,
+      reader.rows,
       element("div", { class: "columns even" }, top, table("the metrics of both", ["metric", "A", "B", "B − A"], there.map(({ title, name }) => {
         const [before, after] = head.metrics[name];
         return [title, numberOf(before), numberOf(after), before === null || after === null ? "–" : signed(after - before)];
@@ -165,7 +152,7 @@ register("comparison", (section, data) => {
     if (head.T && head.S) {
       showRow();
       maps.forEach((map) => map.move(Math.floor(q / head.down), k, { tell: false }));
-      say();
+      reader.say(q, k);
     }
     return { node, focus: () => maps[2].focus(), redraw: () => maps.forEach((map) => map.redraw()) };
   }

@@ -192,10 +192,6 @@ register("heads", (section, data) => {
     let [name, q, k] = ["weight", query, query ? head.topOf(query, "weight")[0]?.k ?? 0 : 0];
     let map;
 
-    const live = element("p", { class: "sentence", "aria-live": "polite" });
-    const pinned = element("p", { class: "pinned", hidden: true });
-    const slider = element("input", { type: "range", min: 0, max: Math.max(0, head.T - 1), step: 1, value: 0, id: `${section.id}-row` });
-    const row = element("output", { for: slider.id });
     const top = element("div", { class: "top" });
     const figure = element("figure", { class: "figure" });
 
@@ -204,16 +200,10 @@ register("heads", (section, data) => {
       const more = there.slice(1).map((x) => ` · ${VALUES[x]} = ${signedNumber(head.values()[x][i * head.S + j], head.most(x))}`);
       return sentenceOf(head, i, j) + more.join("");
     };
-
-    function say() {
-      const i = Math.floor(q / head.down);
-      live.replaceChildren(...shownSentence(sentence(i, k), head, i, k));
-    }
+    const reader = reading(section, head, sentence);
 
     function showRow() {
-      slider.value = q;
-      row.replaceChildren(`${q + 1} of ${head.T}, `, isolated(head.queries[q] ?? ""));
-      slider.setAttribute("aria-valuetext", `${q + 1} of ${head.T}, ${head.queries[q]}`);
+      reader.showRow(q);
       const n = head.visible(q);
       const columns = ["key", ...there.map((x) => VALUES[x])];
       const rows = head.topOf(q, name).map((found) => [
@@ -239,26 +229,23 @@ register("heads", (section, data) => {
           const before = q;
           if (Math.floor(q / head.down) !== i) q = i * head.down;
           k = j;
-          say();
+          reader.say(q, k);
           if (q !== before) showRow();
         },
-        onpin: (i, j) => {
-          pinned.replaceChildren(element("b", {}, "pinned "), ...shownSentence(sentence(i, j), head, i, j), element("span", { class: "hint" }, " Escape lets go"));
-          pinned.hidden = false;
-        },
-        onunpin: () => { pinned.hidden = true; },
+        onpin: reader.pin,
+        onunpin: reader.unpin,
       });
       figure.replaceChildren(map.node, legend(scale, hiddenIn(head)));
       map.redraw();
       if (head.T && head.S) {
         map.move(Math.floor(q / head.down), k, { tell: false });
-        say();
+        reader.say(q, k);
         showRow();
       }
     }
 
-    slider.addEventListener("input", () => {
-      q = Number(slider.value);
+    reader.onrow((chosen) => {
+      q = chosen;
       map.move(Math.floor(q / head.down), k, { scroll: true });
       showRow();
     });
@@ -274,11 +261,11 @@ register("heads", (section, data) => {
         `This head is not on the page in full: a cell of the picture is the mean of up to ${head.down} × ${head.across} pairs, and of each row ${exactOf(head, "weight")} exact.${head.loses_gradient ? " Its ∂L/∂P is not here." : ""}`),
       findings.map((finding) => element("p", { class: finding.is_fault ? "finding fault" : "finding" }, finding.is_fault ? "Fault: " : "", finding.sentence)),
       there.length > 1 ? valueChoice() : null,
-      element("div", { class: "said-of-pair" }, live, pinned),
+      reader.sentences,
       element("div", { class: "columns" },
         figure,
         element("div", { class: "right" },
-          head.T && head.S ? element("div", { class: "slider" }, element("label", { for: slider.id }, "row"), slider, row) : null,
+          reader.rows,
           top,
           metricsTable(head))),
       element("div", { class: "actions" },
@@ -297,7 +284,7 @@ register("heads", (section, data) => {
       return element("fieldset", { class: "values" }, element("legend", {}, "shown"),
         there.map((x) => element("label", {}, element("input", {
           type: "radio", name: `${section.id}-values`, value: x, checked: x === "weight",
-          onchange: () => { name = x; pinned.hidden = true; draw(); asTable.close(); },
+          onchange: () => { name = x; reader.unpin(); draw(); asTable.close(); },
         }), ` ${VALUES[x]}`)),
         data.loss_name ? element("span", { class: "note" }, "where L is ", isolated(data.loss_name)) : null);
     }

@@ -167,6 +167,35 @@ function shownSentence(text, head, i, j) {
   return [text.slice(0, at), isolated(query), " → ", isolated(key), text.slice(at + query.length + 3 + key.length)];
 }
 
+// What is read of a head beside its map: the sentence of the pair in view and of the one that is pinned, and which row it is.
+function reading(section, head, sentence) {
+  const live = element("p", { class: "sentence", "aria-live": "polite" });
+  const pinned = element("p", { class: "pinned", hidden: true });
+  const slider = element("input", { type: "range", min: 0, max: Math.max(0, head.T - 1), step: 1, value: 0, id: `${section.id}-row` });
+  const row = element("output", { for: slider.id });
+  return {
+    sentences: element("div", { class: "said-of-pair" }, live, pinned),
+    rows: head.T && head.S ? element("div", { class: "slider" }, element("label", { for: slider.id }, "row"), slider, row) : null,
+    say(q, k) {
+      const i = Math.floor(q / head.down);
+      live.replaceChildren(...shownSentence(sentence(i, k), head, i, k));
+    },
+    pin(i, j) {
+      pinned.replaceChildren(element("b", {}, "pinned "), ...shownSentence(sentence(i, j), head, i, j), element("span", { class: "hint" }, " Escape lets go"));
+      pinned.hidden = false;
+    },
+    unpin() {
+      pinned.hidden = true;
+    },
+    showRow(q) {
+      slider.value = q;
+      row.replaceChildren(`${q + 1} of ${head.T}, `, isolated(head.queries[q] ?? ""));
+      slider.setAttribute("aria-valuetext", `${q + 1} of ${head.T}, ${head.queries[q]}`);
+    },
+    onrow: (choose) => slider.addEventListener("input", () => choose(Number(slider.value))),
+  };
+}
+
 // ---- colours of values: the scale is {colour(value), ticks, note}
 
 const SHADES = Array.from({ length: 1025 }, (_, i) => cividis(i / 1024));
