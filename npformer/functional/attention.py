@@ -59,7 +59,7 @@ def attention(
     P, weigh_backward = weigh(query, key, visible, bias, scale, softcap)  # (B,G,R,T,S)
     B, H, T = query.shape[:3]
     S, V = value.shape[2:]
-    P, weigh_backward = offer(P, weigh_backward, (B, H, T, S))
+    P, weigh_backward = offer(P, weigh_backward, (B, H, T, S))  # to whoever watches; else nothing happens
     m = dropout_factor(P.reshape(B, H, T, S), dropout, rng)
     m = m if isinstance(m, int) else m.reshape(P.shape)  # (B,H,T,S) → (B,G,R,T,S)
     v = value[:, :, None]  # (B,G,S,V) → (B,G,1,S,V)
